@@ -1,0 +1,508 @@
+"""The Python kernel: runs cells with IPython's semantics and talks to the guest over one socket.
+
+`prepare()` runs once, in the zygote, and does all that can be done before a fork. `serve()` runs in the forked
+child: it says hello, then runs one cell at a time. Plain Python does not go through IPython's `run_cell`: only
+cells that do not parse (magics, `!`, `?`) are rewritten by IPython, and then run like the others.
+"""
+
+import builtins
+
+# User code may delete or replace builtins. Functions look theirs up here, so ours keep working.
+__builtins__ = dict(vars(builtins))
+
+import __future__
+import _signal
+import ast
+import asyncio
+import base64
+import collections
+import fcntl
+import gc
+import inspect
+import json
+import linecache
+import os
+import re
+import resource
+import signal
+import socket
+import struct
+import sys
+import threading
+
+from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
+from IPython.display import display
+
+from belljar_shell import INLINE, Output, Shell, describe
+
+WORKSPACE = "/workspace"
+VERSION = "%d.%d.%d" % sys.version_info[:3]
+MAX_PART = 8 << 20
+MAX_BODY = 15 << 20
+MAX_MESSAGE = 2_000
+KEPT_CELLS = 1_000  # cells whose source stays at hand for tracebacks and inspect
+
+AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+PARSE = ast.PyCF_ONLY_AST | AWAIT
+FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
+BINARY = re.compile(r"image/(?!svg)|audio/|video/|application/(pdf|octet-stream)")
+FIRST_WORD = re.compile(r"\s*([A-Za-z_]\w*)(?![\w.(\[])")
+SCALARS = {int, bool, complex, str, bytes}
+PLAIN = SCALARS | {float, list, tuple, dict, set, frozenset, range}
+
+_exit, _fstat, _getpid = os._exit, os.fstat, os.getpid
+_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
+_kernel = None
+
+
+def high_fd(fd):
+    """A close-on-exec copy of `fd`, away from the low numbers that programs use."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(3, min(soft if soft > 0 else 1024, 1024) - 16))
+
+
+def frame(head, body=b""):
+    """A message of the wire: u32 length of the rest, u32 length of the JSON, the JSON, the body."""
+    text = _encode(head).encode()
+    return struct.pack("<II", 4 + len(text) + len(body), len(text)) + text + body
+
+
+def identity(fd):
+    try:
+        stat = _fstat(fd)
+        return stat.st_dev, stat.st_ino
+    except OSError:
+        return None
+
+
+def failure(exc):
+    try:
+        message = str(exc)[:MAX_MESSAGE]
+    except Exception:
+        message = "<its __str__ failed>"
+    return {"name": type(exc).__name__, "message": message}
+
+
+def exit_code(exc):
+    """What a program that ends with this error would return."""
+    code = exc.code if isinstance(exc, SystemExit) else 1
+    return 0 if code is None else code if isinstance(code, int) else 1
+
+
+def is_quiet(text, node):
+    """Whether a semicolon follows the cell's last expression."""
+    if ";" not in text:
+        return False
+    lines = text.split("\n")[node.end_lineno - 1:]
+    lines[0] = lines[0].encode()[node.end_col_offset:].decode()
+    return "\n".join(lines).lstrip(" \t\r\n)\\").startswith(";")
+
+
+class Kernel:
+    def __init__(self):
+        self.sock = self.pid = self.run_id = None
+        self.active = False  # a run is under way, so an interrupt counts
+        self.interrupted = self.sending = self.late = False
+        self.held = b""  # the last result, which leaves together with `done`
+        self.lock = threading.Lock()
+        self.main = threading.get_ident()
+        self.future = 0  # what earlier cells imported from __future__
+        self.loop = self.task = None
+        self.figure = self.gcf = None
+        self.shown = set()
+        self.cells = collections.deque()
+        self.spares = ()
+        self.output = Output()
+        self.shell = shell = Shell.make(self)
+        self.events = shell.events.callbacks
+        formatter = shell.display_formatter
+        self.plain = formatter.formatters["text/plain"]
+        self.plain_printers = dict(self.plain.type_printers)
+        self.other_printers = [f.type_printers for f in formatter.formatters.values() if f is not self.plain]
+        self.other_printers += [formatter.mimebundle_formatter.type_printers,
+                                formatter.ipython_display_formatter.type_printers]
+        sys.argv = [""]
+        sys.stdout, sys.stderr = self.output.streams
+        sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="replace", closefd=False)
+
+    # Before the fork
+
+    def adopt_matplotlib(self):
+        """Inline figures, but not by IPython's own hook: it would draw twice and show twice."""
+        from matplotlib import _pylab_helpers, figure, pyplot
+        from matplotlib_inline import backend_inline
+        self.gcf, self.figure = _pylab_helpers.Gcf, figure.Figure
+        backend_inline.configure_inline_support(self.shell, "inline")
+        if pyplot.get_backend() not in ("inline", INLINE):
+            pyplot.switch_backend(INLINE)
+        for callback in list(self.events["post_execute"]):
+            if callback.__module__.startswith("matplotlib"):
+                self.events["post_execute"].remove(callback)
+
+    def warm(self):
+        """Runs the common paths once: forks find their memory ready, and share it. Then forgets it all."""
+        cells = ["x = 1\nx + 1", "[1, {'a': 2.5}]", "print('warm')", "def f():\n    return 1 / 0\nf()", "x =", "%who",
+                 "import asyncio\nawait asyncio.sleep(0)"]
+        if "pandas" in sys.modules:
+            cells.append("import pandas\npandas.DataFrame({'a': range(3), 'b': list('xyz')})")
+            cells.append("_.describe()")
+        if self.gcf:
+            cells.append("import matplotlib.pyplot as plt\nplt.plot([1, 2], label='x')\nplt.title('t')\nplt.legend()")
+        ours, theirs = socket.socketpair()
+        theirs.settimeout(5)
+        null = os.open(os.devnull, os.O_WRONLY)
+        kept = os.dup(1), os.dup(2)
+        os.dup2(null, 1), os.dup2(null, 2)
+        self.attach(ours.detach())
+        for number, cell in enumerate(cells):
+            self.run(number, cell)
+            theirs.recv(1 << 20)
+        os.dup2(kept[0], 1), os.dup2(kept[1], 2)
+        for fd in (null, *kept, *(spare for _, spare, _ in self.spares)):
+            os.close(fd)
+        self.sock.close()
+        theirs.close()
+        self.loop.close()
+        asyncio.set_event_loop(None)
+        self.sock = self.pid = self.loop = None
+        self.spares, self.future = (), 0
+        while self.cells:
+            linecache.cache.pop(self.cells.pop(), None)
+        for name in ("last_type", "last_value", "last_traceback"):
+            vars(sys).pop(name, None)
+        hook = self.shell.displayhook
+        hook._ = hook.__ = hook.___ = ""
+        self.shell.reset()
+
+    # The wire
+
+    def attach(self, fd):
+        os.set_inheritable(fd, False)
+        self.sock, self.pid = socket.socket(fileno=fd), _getpid()
+        self.spares = tuple((n, high_fd(n), identity(n)) for n in (0, 1, 2))
+        signal.signal(signal.SIGINT, self.on_sigint)
+
+    def send(self, data):
+        """Sends whole frames: an interrupt waits until they are out."""
+        main = threading.get_ident() == self.main
+        if main:
+            self.sending = True
+        try:
+            with self.lock:
+                if self.pid != _getpid():
+                    return  # a child that user code forked
+                data, self.held = self.held + data, b""
+                self.sock.sendall(data)
+        except OSError:
+            _exit(0)  # the guest is gone
+        finally:
+            if main:
+                self.sending = False
+        if main and self.late:
+            self.late = False
+            raise KeyboardInterrupt
+
+    def receive(self):
+        data, need = bytearray(), 8
+        while len(data) < need:
+            chunk = self.sock.recv(1 << 16)
+            if not chunk:
+                _exit(0)
+            data += chunk
+            if need == 8 and len(data) >= 8:
+                size, head = struct.unpack_from("<II", data)
+                need = 4 + size
+        return json.loads(data[8:8 + head]), data[8 + head:need].decode("utf-8", "replace")
+
+    def show(self, data, result=False):
+        """Sends a bundle of MIME parts. A part that is too big leaves a note in the text instead."""
+        parts, notes, total = {}, [], 0
+        for mime, value in data.items():
+            if isinstance(value, str):
+                value = base64.b64decode(value) if BINARY.match(mime) else value.encode("utf-8", "backslashreplace")
+            elif not isinstance(value, (bytes, bytearray)):
+                value = _encode(value).encode()
+            if len(value) > MAX_PART or total + len(value) > MAX_BODY:
+                notes.append(f"[{mime} left out: {len(value):,} bytes]")
+                if mime != "text/plain":
+                    continue
+                value = value[:1 << 20].decode("utf-8", "ignore").encode()
+            parts[mime] = value
+            total += len(value)
+        if notes:
+            parts["text/plain"] = "\n".join([parts.get("text/plain", b"").decode(), *notes]).strip("\n").encode()
+        if not parts or self.run_id is None:  # a thread may come after the end of its cell
+            return
+        head = {"t": "display", "id": self.run_id, "result": result, "parts": [[m, len(v)] for m, v in parts.items()]}
+        data = frame(head, b"".join(parts.values()))
+        if result:
+            self.held += data
+        else:
+            self.send(data)
+
+    def show_result(self, value):
+        kind = type(value)
+        if (kind in PLAIN and self.plain.type_printers.get(kind) is self.plain_printers.get(kind)
+                and not any(kind in printers for printers in self.other_printers)):
+            # All formatters would be asked, and only this one has an answer.
+            bundle = {"text/plain": repr(value) if kind in SCALARS else self.plain(value)}
+        else:
+            bundle = self.shell.display_formatter.format(value)[0]
+        self.shell.displayhook.update_user_ns(value)
+        if bundle.get("text/plain", "") is not None:  # its repr failed, and was reported
+            self.show(bundle, True)
+
+    # Running a cell
+
+    def on_sigint(self, signum, where):
+        if not self.active:
+            return
+        first, self.interrupted = not self.interrupted, True
+        if self.sending:
+            self.late = True
+            return
+        if self.task is not None and first:
+            # If the event loop is waiting, cancel the cell. If it is in a callback, that is what to stop.
+            while where is not None and where.f_code is not asyncio.Handle._run.__code__:
+                where = where.f_back
+            if where is None:
+                self.loop.call_soon_threadsafe(self.task.cancel)
+                return
+        raise KeyboardInterrupt
+
+    def parse(self, source, name):
+        """The cell's text, rewritten if it holds magics, and its syntax tree."""
+        shell, text = self.shell, source
+        word = FIRST_WORD.match(source)
+        if word and "\n" not in source.strip():  # `ls`, `cd dir`: magics that parse, or may do without their %
+            word = word.group(1)
+            if word in shell.magics_manager.magics["line"] and word not in shell.user_ns and not hasattr(builtins, word):
+                text = shell.transform_cell(source)
+        try:
+            return text, self.compile(text, name, PARSE)
+        except SyntaxError as error:
+            first = error
+        text = shell.transform_cell(source)
+        if text.strip() == source.strip():
+            raise first
+        return text, self.compile(text, name, PARSE)
+
+    def compile(self, source, name, flags, mode="exec"):
+        if isinstance(source, str):
+            linecache.cache[name] = len(source), None, source.splitlines(True), name
+        return compile(source, name, mode, flags | self.future, True)
+
+    def pieces(self, text, tree, name):
+        """Compiles all of the cell before any of it runs: (code, whether to show its value) in order."""
+        body, mode = tree.body, self.shell.ast_node_interactivity
+        if mode == "all":
+            groups = [[node] for node in body]
+        else:
+            last = len(body) - 1 if body and isinstance(body[-1], ast.Expr) else len(body)
+            groups = [group for group in (body[:last], body[last:]) if group]
+        pieces = []
+        for group in groups:
+            node = group[0]
+            value = isinstance(node, ast.Expr) and len(group) == 1
+            tree = ast.Expression(node.value) if value else ast.Module(group, [])
+            code = self.compile(tree, name, AWAIT, "eval" if value else "exec")
+            self.future |= code.co_flags & FUTURE
+            pieces.append((code, value and mode != "none" and not (node is body[-1] and is_quiet(text, node))))
+        return pieces
+
+    def execute(self, source):
+        shell, events = self.shell, self.events
+        count = shell.execution_count
+        name = f"<cell {count}>"
+        self.cells.append(name)
+        if len(self.cells) > KEPT_CELLS:
+            linecache.cache.pop(self.cells.popleft(), None)
+        ns, inputs = shell.user_ns, shell.history_manager.input_hist_raw
+        ns["_iii"], ns["_ii"], ns["_i"], ns[f"_i{count}"] = ns.get("_ii", ""), ns.get("_i", ""), inputs[-1], source
+        inputs.append(source)
+        shell.history_manager.input_hist_parsed.append(source)
+        result = None
+        if events["pre_run_cell"] or events["post_run_cell"]:
+            result = ExecutionResult(ExecutionInfo(source, True, False, True, None))
+        try:
+            if events["pre_execute"]:
+                shell.events.trigger("pre_execute")
+            if result:
+                shell.events.trigger("pre_run_cell", result.info)
+            text, tree = self.parse(source, name)
+            if shell.ast_transformers:
+                tree = shell.transform_ast(tree)
+            for code, shows in self.pieces(text, tree, name):
+                value = eval(code, shell.user_ns)
+                if code.co_flags & inspect.CO_COROUTINE:
+                    value = self.wait_for(value)
+                if shows and value is not None:
+                    self.show_result(value)
+        finally:
+            shell.execution_count = count + 1
+            if events["post_execute"]:
+                shell.events.trigger("post_execute")
+            if result:
+                shell.events.trigger("post_run_cell", result)
+
+    def wait_for(self, coroutine):
+        """Runs a top-level await on the kernel's event loop, which lives on between cells."""
+        if self.loop is None or self.loop.is_closed():
+            self.loop = asyncio.new_event_loop()
+        loop, outcome = self.loop, []
+        asyncio.set_event_loop(loop)
+
+        async def drive():
+            try:  # caught here, so that no frame of the event loop gets into the traceback
+                outcome[:] = True, await coroutine
+            except BaseException as error:
+                outcome[:] = False, error
+
+        self.task = loop.create_task(drive())
+        try:
+            loop.run_until_complete(self.task)
+        except BaseException:
+            self.task.cancel()
+            loop.run_until_complete(asyncio.wait({self.task}, timeout=1))
+            raise
+        finally:
+            self.task = None
+        good, value = outcome or (False, asyncio.CancelledError())
+        if good:
+            return value
+        if self.interrupted and isinstance(value, asyncio.CancelledError):
+            raise KeyboardInterrupt().with_traceback(value.__traceback__) from None
+        raise value
+
+    def note_figure(self, obj):
+        if self.figure is not None and isinstance(obj, self.figure):
+            self.shown.add(id(obj))
+
+    def show_figures(self):
+        """Shows every open figure that the cell has not shown itself, then closes them, as notebooks do."""
+        if self.gcf is None and "matplotlib.pyplot" in sys.modules:
+            self.adopt_matplotlib()
+        if self.gcf is not None and self.gcf.figs:
+            try:
+                for manager in self.gcf.get_all_fig_managers():
+                    figure = manager.canvas.figure
+                    if id(figure) not in self.shown and (figure.axes or figure.lines):
+                        display(figure)
+            finally:
+                sys.modules["matplotlib.pyplot"].close("all")
+        self.shown.clear()
+
+    def print_error(self, text):
+        self.output.flush()
+        for _ in range(2):
+            try:
+                self.output.streams[1].write(text)
+                return self.output.streams[1].flush()
+            except Exception:  # the cell closed or replaced what is below
+                self.restore_fds()
+                self.output.install()
+
+    def leave_if_forked(self, code):
+        """A child that the cell forked ends here as a program would: the socket is its parent's."""
+        if self.pid != _getpid():
+            self.output.flush()
+            _exit(code & 255)
+
+    def run(self, run_id, source):
+        self.before_run()
+        error = None
+        self.run_id, self.interrupted, self.late = run_id, False, False
+        self.active = True
+        try:
+            try:
+                self.execute(source)
+                self.leave_if_forked(0)
+            except BaseException as exc:
+                code = exit_code(exc)
+                if code:
+                    error = failure(exc)
+                    if not isinstance(exc, SystemExit):
+                        sys.last_type, sys.last_value, sys.last_traceback = type(exc), exc, exc.__traceback__
+                    self.print_error(describe(exc))
+                self.leave_if_forked(code)
+            try:
+                self.show_figures()
+            except Exception as exc:
+                self.print_error(describe(exc))
+            self.output.flush()
+            self.active = False
+        except BaseException as exc:  # an interrupt that struck outside of the user's code
+            self.active = False
+            error = error or failure(exc)
+        self.output.stop_pump()
+        self.output.flush()
+        self.finish(error)
+
+    def finish(self, error):
+        head = {"t": "done", "id": self.run_id, "ok": error is None}
+        if error:
+            head["error"], head["interrupted"] = error, self.interrupted
+        self.run_id = None  # from here on, what threads display has no cell to go to
+        self.send(frame(head))
+
+    def restore_fds(self):
+        for fd, spare, original in self.spares:
+            if identity(fd) != original:
+                os.dup2(spare, fd)
+
+    def before_run(self):
+        """Puts right what an earlier cell may have broken."""
+        self.restore_fds()
+        self.output.install()
+        if _signal.getsignal(signal.SIGINT) != self.on_sigint:
+            signal.signal(signal.SIGINT, self.on_sigint)
+        try:
+            os.getcwd()
+        except OSError:
+            os.chdir(WORKSPACE if os.path.isdir(WORKSPACE) else "/")
+
+    def after_fork(self):
+        """In a child that user code forked: it keeps no way to the guest."""
+        self.output.after_fork()
+        if self.sock is not None:
+            self.lock = threading.Lock()
+            self.sock.close()
+            for _, spare, _ in self.spares:
+                os.close(spare)
+            self.spares = ()
+
+    def serve(self, fd):
+        self.attach(fd)
+        self.send(frame({"t": "hello", "pid": self.pid, "language": "python", "version": VERSION}))
+        while True:
+            message, source = self.receive()
+            if message["t"] != "run":
+                continue
+            try:
+                self.run(message["id"], source)
+            except KeyboardInterrupt:  # a second one, while the first was being reported
+                self.active = False
+                if self.run_id is not None:
+                    self.finish({"name": "KeyboardInterrupt", "message": ""})
+
+
+def prepare():
+    """All that can be done before the fork. Call once, in the zygote."""
+    global _kernel
+    _kernel = kernel = Kernel()
+    try:
+        import matplotlib.pyplot
+    except ImportError:
+        os.environ.setdefault("MPLBACKEND", INLINE)  # should it be installed later
+    else:
+        kernel.adopt_matplotlib()
+    kernel.warm()
+    os.register_at_fork(before=kernel.output.flush, after_in_child=kernel.after_fork)
+
+
+def serve(fd):
+    """Runs cells until the guest closes the socket. Never returns."""
+    try:
+        _kernel.serve(fd)
+    finally:
+        _exit(1)

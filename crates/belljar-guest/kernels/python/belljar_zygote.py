@@ -1,0 +1,377 @@
+"""The Python zygote: imports everything once, then forks kernels into sandboxes on request.
+
+Its only peer is the jailer, on fd 3 (AF_UNIX, SOCK_SEQPACKET, one JSON object a message, fds by SCM_RIGHTS).
+It runs no user code and stays single-threaded. A forked child joins the sandbox, gives up every privilege and
+becomes the kernel; if any step of that fails, the child reports it and dies: it never runs with a layer missing.
+"""
+
+import time
+
+_started = time.monotonic()
+
+import array, ctypes, gc, importlib, json, os, resource, select, signal, socket, sys, threading
+
+CONTROL = 3
+MAX_MESSAGE = 1 << 20
+MAX_FDS = 32
+EXIT_FATAL = 70
+
+# These libraries start threads on import unless told not to. (OpenMP does not: it starts them at the first
+# parallel loop, and would remember the limit for ever.)
+THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS = 0x00020000, 0x02000000, 0x04000000
+CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x08000000, 0x10000000, 0x20000000, 0x40000000
+SANDBOX = CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
+
+PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_READ, PR_CAPBSET_DROP = 4, 22, 23, 24
+PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
+SECCOMP_MODE_FILTER = 2
+CAPABILITY_VERSION_3 = 0x20080522
+# These three have the same numbers on every architecture.
+SYS_CLOSE_RANGE, SYS_LANDLOCK_CREATE, SYS_LANDLOCK_ADD, SYS_LANDLOCK_RESTRICT = 436, 444, 445, 446
+LANDLOCK_RULE_PATH_BENEATH = 1
+# execute, write_file, read_file, truncate, ioctl_dev: all that a rule on a single file may hold.
+LANDLOCK_FILE_RIGHTS = 0b111 | 1 << 14 | 1 << 15
+
+
+class CapHeader(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+class LandlockRuleset(ctypes.Structure):
+    _fields_ = [("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64)]
+
+
+class LandlockPath(ctypes.Structure):
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = [("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32)]
+
+
+class SockFprog(ctypes.Structure):
+    _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.setns.argtypes = [ctypes.c_int, ctypes.c_int]
+libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+libc.capset.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+libc.syscall.restype = ctypes.c_long
+_long, _ref = ctypes.c_long, ctypes.byref
+
+
+def check(result, step):
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{step}: {os.strerror(error)}")
+    return result
+
+
+def prctl(step, option, a=0, b=0, c=0, d=0):
+    return check(libc.prctl(option, a, b, c, d), step)
+
+
+class Entry:
+    """What a child does to itself between the fork and its first cell. Built before the fork, so that the
+    child only makes system calls."""
+
+    def __init__(self, enter, seccomp):
+        self.uid, self.gid = enter.get("uid"), enter.get("gid")
+        self.rlimits = [(name, getattr(resource, "RLIMIT_" + name.upper()),
+                         tuple(value) if isinstance(value, list) else (value, value))
+                        for name, value in enter.get("rlimits", {}).items()]
+        drop = enter.get("drop", ["caps", "seccomp", "no_new_privs", "landlock"])
+        unknown = set(drop) - {"caps", "seccomp", "no_new_privs", "landlock"}
+        if unknown:
+            raise ValueError(f"unknown layers: {sorted(unknown)}")
+        self.caps, self.no_new_privs = "caps" in drop, "no_new_privs" in drop
+        self.landlock = enter.get("landlock", {}) if "landlock" in drop else {}
+        if self.landlock.get("abi", 0) == 0:
+            self.landlock = None
+        self.program = None
+        if "seccomp" in drop:
+            if not seccomp or len(seccomp) % 8 or len(seccomp) // 8 > 4096:
+                raise ValueError("seccomp is asked for, but the program is missing or malformed")
+            self.filter = ctypes.create_string_buffer(seccomp, len(seccomp))
+            self.program = SockFprog(len(seccomp) // 8, ctypes.addressof(self.filter))
+        self.cap_header = CapHeader(CAPABILITY_VERSION_3, 0)
+        self.no_caps = (ctypes.c_uint32 * 6)()
+        # The kernel says which is its last capability.
+        self.last_cap = 0
+        while libc.prctl(PR_CAPBSET_READ, self.last_cap + 1, 0, 0, 0) >= 0:
+            self.last_cap += 1
+
+    def restrict(self):
+        """Gives up everything, in the one order that works: ids and the bounding set need capabilities,
+        Landlock needs no_new_privs, and the filter comes last because it may forbid all of this."""
+        if self.caps:
+            for cap in range(self.last_cap + 1):
+                prctl(f"drop capability {cap} from the bounding set", PR_CAPBSET_DROP, cap)
+            prctl("clear ambient capabilities", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+        if self.gid is not None:
+            self.drop_groups()
+            os.setresgid(self.gid, self.gid, self.gid)
+        if self.uid is not None:
+            os.setresuid(self.uid, self.uid, self.uid)
+        for name, limit, value in self.rlimits:
+            try:
+                resource.setrlimit(limit, value)
+            except (ValueError, OSError) as error:
+                raise OSError(f"rlimit {name} {value}: {error}") from None
+        if self.caps:
+            check(libc.capset(_ref(self.cap_header), self.no_caps), "drop capabilities")
+        if self.no_new_privs:
+            prctl("no_new_privs", PR_SET_NO_NEW_PRIVS, 1)
+        if self.landlock:
+            self.apply_landlock()
+        if self.program:
+            prctl("seccomp", PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(self.program))
+        # Only now may other processes of the sandbox look at this one; without it /proc/self is root's.
+        prctl("dumpable", PR_SET_DUMPABLE, 1)
+
+    @staticmethod
+    def drop_groups():
+        if not os.getgroups():
+            return
+        try:
+            os.setgroups([])
+        except PermissionError:
+            # An ordinary user's namespace may not drop groups, by the kernel's rule; they mean nothing inside.
+            with open("/proc/self/setgroups") as file:
+                if file.read().strip() != "deny":
+                    raise
+
+    def apply_landlock(self):
+        rules = self.landlock
+        abi = rules["abi"]
+        attributes = LandlockRuleset(rules["handled"], 0, rules.get("scoped", 0))
+        size = 8 if abi < 4 else 16 if abi < 6 else 24
+        ruleset = check(libc.syscall(_long(SYS_LANDLOCK_CREATE), _ref(attributes), _long(size), _long(0)),
+                        "landlock ruleset")
+        for paths, rights in ((rules.get("ro", ()), rules["handled_ro"]), (rules.get("rw", ()), rules["handled"])):
+            for path in paths:
+                try:
+                    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                except FileNotFoundError:
+                    continue  # nothing there to allow: the denial stands
+                if not os.path.isdir(path):
+                    rights_here = rights & LANDLOCK_FILE_RIGHTS
+                else:
+                    rights_here = rights
+                rule = LandlockPath(rights_here, fd)
+                check(libc.syscall(_long(SYS_LANDLOCK_ADD), _long(ruleset), _long(LANDLOCK_RULE_PATH_BENEATH),
+                                   _ref(rule), _long(0)), f"landlock rule for {path}")
+                os.close(fd)
+        check(libc.syscall(_long(SYS_LANDLOCK_RESTRICT), _long(ruleset), _long(0)), "landlock restrict")
+        os.close(ruleset)
+
+
+def close_range(first, last):
+    if first > last:
+        return
+    if libc.syscall(_long(SYS_CLOSE_RANGE), _long(first), _long(last), _long(0)) < 0:
+        if ctypes.get_errno() != 38:  # ENOSYS
+            check(-1, "close_range")
+        os.closerange(first, min(last, resource.getrlimit(resource.RLIMIT_NOFILE)[1]) + 1)
+
+
+class Zygote:
+    def __init__(self):
+        self.control = socket.socket(fileno=CONTROL)
+        os.set_inheritable(CONTROL, False)
+        self.children = {}
+        self.own_pid_ns = None
+
+    def send(self, message):
+        try:
+            self.control.send(json.dumps(message).encode())
+        except OSError:
+            os._exit(0)  # the jailer is gone
+
+    def receive(self):
+        data, ancillary, flags, _ = self.control.recvmsg(MAX_MESSAGE, socket.CMSG_SPACE(4 * MAX_FDS))
+        if not data:
+            os._exit(0)  # the children live in their sandboxes and die with them
+        fds = array.array("i")
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds.frombytes(payload[:len(payload) - len(payload) % 4])
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            raise ValueError("message too long, or too many fds")
+        return json.loads(data), list(fds)
+
+    def start(self):
+        message, fds = self.receive()
+        if message.get("t") != "init":
+            raise ValueError("the first message must be init")
+        seccomp = b""
+        if fds:
+            seccomp = os.pread(fds[0], 1 << 20, 0)
+            for fd in fds:
+                os.close(fd)
+        self.entry = Entry(message.get("enter", {}), seccomp)
+        self.preload(message.get("preload", []))
+        tasks = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
+        if threading.active_count() != 1 or tasks != 1:
+            names = [thread.name for thread in threading.enumerate()]
+            raise RuntimeError(f"a preloaded module started threads ({tasks} tasks, Python knows {names}): "
+                               "a fork would break them")
+        # Sandboxed processes must not look into a child before it has dropped everything.
+        prctl("dumpable", PR_SET_DUMPABLE, 0)
+        self.own_pid_ns = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        self.wakeup = reader
+        gc.collect()
+        gc.freeze()
+        gc.disable()  # a collection in the zygote would only unshare memory
+        version = "%d.%d.%d" % sys.version_info[:3]
+        self.send({"t": "ready", "seconds": round(time.monotonic() - _started, 3), "version": version})
+
+    def preload(self, modules):
+        set_here = [name for name in THREAD_LIMITS if name not in os.environ]
+        os.environ.update(dict.fromkeys(set_here, "1"))
+        try:
+            for name in modules:
+                try:
+                    importlib.import_module(name)
+                except BaseException as error:
+                    raise RuntimeError(f"cannot preload {name}: {type(error).__name__}: {error}") from error
+            global kernel
+            import belljar_kernel as kernel
+            kernel.prepare()
+        finally:
+            for name in set_here:  # programs that users start decide for themselves
+                os.environ.pop(name, None)
+        here = os.path.dirname(os.path.abspath(__file__))
+        sys.path[:] = [""] + [p for p in sys.path if p and os.path.abspath(p) != here]
+
+    def loop(self):
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        poll.register(self.wakeup, select.POLLIN)
+        while True:
+            ready = {fd for fd, _ in poll.poll()}
+            if self.wakeup in ready:
+                try:
+                    os.read(self.wakeup, 4096)
+                except BlockingIOError:
+                    pass
+                self.reap()
+            if CONTROL in ready:
+                message, fds = self.receive()
+                try:
+                    if message.get("t") != "fork":
+                        raise ValueError(f"unknown message {message.get('t')!r}")
+                    pid = self.fork(message, fds)
+                    self.children[pid] = message["id"]
+                    self.send({"t": "forked", "id": message["id"], "pid": pid})
+                except Exception as error:
+                    self.send({"t": "failed", "id": message.get("id"), "error": str(error) or repr(error)})
+                finally:
+                    for fd in fds:
+                        os.close(fd)
+
+    def reap(self):
+        while self.children:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.send({"t": "exited", "id": self.children.pop(pid, None), "status": status})
+
+    def fork(self, message, fds):
+        join = message.get("join", True)
+        groups = message.get("cgroups", 0) if join else 0
+        if len(fds) != (4 if join else 3) + groups:
+            raise ValueError(f"{len(fds)} fds came with the request")
+        if not join:
+            pid = os.fork()
+        else:
+            check(libc.setns(fds[0], CLONE_NEWPID), "join the pid namespace")
+            try:
+                pid = os.fork()
+            finally:
+                if os.getpid() == self.pid and libc.setns(self.own_pid_ns, CLONE_NEWPID) < 0:
+                    os._exit(EXIT_FATAL)  # every later child would land in the wrong sandbox
+        if pid == 0:
+            self.child(message, fds, join)
+        return pid
+
+    def child(self, message, fds, join):
+        sock = fds[1] if join else fds[0]
+        try:
+            self.enter(message, fds, join, sock)
+        except BaseException as error:
+            fatal(sock, error)
+        kernel.serve(self.sock)
+
+    def enter(self, message, fds, join, sock):
+        pidfd, (out, err) = fds[0], fds[2:4] if join else fds[1:3]
+        if join:
+            for fd in fds[4:]:
+                os.write(fd, b"0")
+            check(libc.setns(pidfd, SANDBOX), "join the sandbox")
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        os.umask(0o022)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        self.sock = high = kernel.high_fd(sock)
+        self.control.detach()
+        close_range(3, high - 1)
+        close_range(high + 1, 0x7FFFFFFF)
+        os.chdir(message.get("cwd") or "/")
+        os.environ.update(message.get("env") or {})
+        if "TZ" in os.environ:
+            time.tzset()
+        self.reseed()
+        self.entry.restrict()
+        gc.enable()
+
+    @staticmethod
+    def reseed():
+        """Python reseeds `random` by itself after a fork."""
+        numpy = sys.modules.get("numpy.random")
+        if numpy is not None:
+            numpy.seed()
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.seed()
+
+
+def fatal(sock, error):
+    """Tells the guest why there is no kernel."""
+    try:
+        data = kernel.frame({"t": "fatal", "message": f"the Python kernel could not enter its sandbox: {error}"})
+        for fd in (getattr(zygote, "sock", None), sock):
+            try:
+                if fd is not None and os.write(fd, data):
+                    break
+            except OSError:
+                pass
+    finally:
+        os._exit(EXIT_FATAL)
+
+
+def main():
+    global zygote
+    zygote = Zygote()
+    zygote.pid = os.getpid()
+    try:
+        zygote.start()
+    except BaseException as error:
+        zygote.send({"t": "fatal", "message": str(error) or repr(error)})
+        os._exit(EXIT_FATAL)
+    zygote.loop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+//! A stream to the host: requests in, events and replies out.
+
+use std::{cell::RefCell, collections::HashMap, io, os::fd::OwnedFd, rc::Rc};
+
+use belljar_proto::{
+    Call, Event, FailureKind, FromGuest, GENERATION, Reply, Request,
+    frame::{Decoder, encode},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::{Notify, mpsc},
+    task::spawn_local,
+};
+
+use crate::{
+    exec, files,
+    kernel::{Job, RunJob},
+    supervisor::Guest,
+};
+
+/// Frames that may wait for the host to read them; then whoever has more to say waits too.
+const OUTBOX: usize = 32;
+
+/// Sends to the host. Once the host is gone everything is dropped silently: there is nobody to tell.
+#[derive(Clone)]
+pub(crate) struct Outbox(mpsc::Sender<Vec<u8>>);
+
+impl Outbox {
+    pub(crate) async fn event(&self, id: u64, event: Event, body: &[u8]) {
+        self.send(&FromGuest::Event { id, event }, body).await;
+    }
+
+    pub(crate) async fn reply(&self, id: u64, reply: Reply, body: &[u8]) {
+        self.send(&FromGuest::Reply { id, reply }, body).await;
+    }
+
+    async fn send(&self, message: &FromGuest, body: &[u8]) {
+        let mut frame = Vec::with_capacity(256 + body.len());
+        if encode(message, body, &mut frame).is_ok() {
+            let _ = self.0.send(frame).await;
+        }
+    }
+}
+
+/// Interrupts the call it belongs to.
+pub(crate) type Interrupt = Rc<Notify>;
+
+pub(crate) async fn serve(guest: Rc<Guest>, stream: OwnedFd) {
+    // A broken connection concerns nobody but itself: what it started goes on, the host may dial again.
+    let _ = serve_stream(guest, stream).await;
+}
+
+async fn serve_stream(guest: Rc<Guest>, stream: OwnedFd) -> io::Result<()> {
+    let stream = std::os::unix::net::UnixStream::from(stream);
+    stream.set_nonblocking(true)?;
+    let (mut reader, mut writer) = tokio::net::UnixStream::from_std(stream)?.into_split();
+    let (sender, mut frames) = mpsc::channel::<Vec<u8>>(OUTBOX);
+    spawn_local(async move {
+        while let Some(frame) = frames.recv().await {
+            if writer.write_all(&frame).await.is_err() {
+                break;
+            }
+        }
+    });
+    let outbox = Outbox(sender);
+    outbox.send(&FromGuest::Hello { generation: GENERATION, digest: guest.config.digest.clone() }, &[]).await;
+
+    let active: Rc<RefCell<HashMap<u64, Interrupt>>> = Rc::default();
+    let mut decoder = Decoder::default();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let count = reader.read(&mut buffer).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        decoder.extend(&buffer[..count]);
+        while let Some(frame) = decoder.take::<Request>().map_err(io::Error::other)? {
+            dispatch(&guest, frame.header, frame.body, &outbox, &active).await;
+        }
+    }
+}
+
+async fn dispatch(
+    guest: &Rc<Guest>,
+    Request { id, call }: Request,
+    body: Vec<u8>,
+    outbox: &Outbox,
+    active: &Rc<RefCell<HashMap<u64, Interrupt>>>,
+) {
+    match call {
+        Call::Ping => outbox.reply(id, Reply::Ok, &[]).await,
+        Call::StartKernel { language } => {
+            guest.kernels.send(language, Job::Start { id, outbox: outbox.clone() }).await;
+        }
+        Call::Run { language, limits } => {
+            let interrupt = Interrupt::default();
+            active.borrow_mut().insert(id, Rc::clone(&interrupt));
+            let active = Rc::clone(active);
+            let finished = move || drop(active.borrow_mut().remove(&id));
+            let outbox = outbox.clone();
+            let job = RunJob { id, code: body, limits, outbox, interrupt, finished: Box::new(finished) };
+            guest.kernels.send(language, Job::Run(job)).await;
+        }
+        Call::Exec { argv, cwd, env, limits } => {
+            let interrupt = Interrupt::default();
+            active.borrow_mut().insert(id, Rc::clone(&interrupt));
+            let (guest, outbox, active) = (Rc::clone(guest), outbox.clone(), Rc::clone(active));
+            spawn_local(async move {
+                let program = exec::Program { argv, cwd, env };
+                let (reply, body) = exec::run(&guest, id, program, limits, &outbox, interrupt).await;
+                active.borrow_mut().remove(&id);
+                outbox.reply(id, reply, &body).await;
+            });
+        }
+        Call::Interrupt { target } => {
+            if let Some(interrupt) = active.borrow().get(&target) {
+                interrupt.notify_one();
+            }
+            outbox.reply(id, Reply::Ok, &[]).await;
+        }
+        Call::Stat { .. } | Call::ReadFile { .. } | Call::WriteFile { .. } | Call::ListFiles { .. } => {
+            let outbox = outbox.clone();
+            spawn_local(async move {
+                let (reply, body) = files::answer(call, body).await;
+                outbox.reply(id, reply, &body).await;
+            });
+        }
+    }
+}
+
+pub(crate) fn failed(kind: FailureKind, message: impl Into<String>) -> Reply {
+    Reply::Failed { kind, message: message.into() }
+}

@@ -1,0 +1,338 @@
+//! Interpreters: one actor per language starts it, feeds it one run at a time, and replaces it when it dies.
+
+use std::{
+    cell::{Cell, RefCell},
+    io,
+    process::Command,
+    rc::Rc,
+    time::Duration,
+};
+
+use belljar_proto::{
+    FailureKind, Language, Reply, RunLimits,
+    frame::{Decoder, Frame, encode},
+    kernel::{FromKernel, ToKernel},
+    supervisor::GuestConfig,
+};
+use rustix::process::Pid;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    sync::{mpsc, oneshot},
+    task::spawn_local,
+    time::timeout,
+};
+
+use crate::{
+    connection::{Interrupt, Outbox, failed},
+    processes::{self, Processes, Status, Streams},
+    supervisor::{KernelEnd, Supervisor},
+    wires::{self, PipeReader},
+};
+
+#[path = "run.rs"]
+mod run;
+
+/// Runs that may wait for their turn.
+const QUEUE: usize = 64;
+/// The zygote may still be importing when the first kernel is asked for.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long the maker of this sandbox may take to say how an interpreter ended.
+const STATUS_LIMIT: Duration = Duration::from_millis(500);
+/// What a program printed between two runs is shown with the next one, up to this much.
+const LATE_OUTPUT: usize = 64 << 10;
+
+pub(crate) enum Job {
+    Start { id: u64, outbox: Outbox },
+    Run(RunJob),
+}
+
+pub(crate) struct RunJob {
+    pub(crate) id: u64,
+    pub(crate) code: Vec<u8>,
+    pub(crate) limits: RunLimits,
+    pub(crate) outbox: Outbox,
+    pub(crate) interrupt: Interrupt,
+    pub(crate) finished: Box<dyn FnOnce()>,
+}
+
+/// What the actors share.
+struct Shared {
+    config: GuestConfig,
+    supervisor: Rc<Supervisor>,
+    processes: Rc<Processes>,
+    /// Pids of live interpreters: they are spared when a sandbox is tidied.
+    pids: RefCell<Vec<i32>>,
+    /// Numbers the files of whole outputs.
+    runs: Cell<u64>,
+}
+
+pub(crate) struct Kernels {
+    python: mpsc::Sender<Job>,
+    javascript: mpsc::Sender<Job>,
+    shared: Rc<Shared>,
+}
+
+impl Kernels {
+    pub(crate) fn new(config: GuestConfig, supervisor: Rc<Supervisor>, processes: Rc<Processes>) -> Self {
+        let shared = Rc::new(Shared {
+            config,
+            supervisor,
+            processes,
+            pids: RefCell::default(),
+            runs: Cell::new(0),
+        });
+        let spawn = |language| {
+            let (sender, jobs) = mpsc::channel(QUEUE);
+            let actor = Actor { language, shared: Rc::clone(&shared), live: None, obituary: None };
+            spawn_local(actor.serve(jobs));
+            sender
+        };
+        Self { python: spawn(Language::Python), javascript: spawn(Language::Javascript), shared }
+    }
+
+    pub(crate) async fn send(&self, language: Language, job: Job) {
+        let actor = match language {
+            Language::Python => &self.python,
+            Language::Javascript => &self.javascript,
+        };
+        // Actors live as long as the guest.
+        let _ = actor.send(job).await;
+    }
+
+    /// Number of the next whole-output file.
+    pub(crate) fn next_run(&self) -> u64 {
+        self.shared.next_run()
+    }
+}
+
+impl Shared {
+    fn next_run(&self) -> u64 {
+        self.runs.set(self.runs.get() + 1);
+        self.runs.get()
+    }
+}
+
+/// An interpreter that said hello.
+struct Live {
+    stream: UnixStream,
+    decoder: Decoder,
+    stdout: PipeReader,
+    stderr: PipeReader,
+    late_stdout: Vec<u8>,
+    late_stderr: Vec<u8>,
+    pid: Pid,
+    version: String,
+    end: End,
+}
+
+/// Who tells how it ended: its parent is either the zygote or this process.
+enum End {
+    Zygote(oneshot::Receiver<KernelEnd>),
+    Child(oneshot::Receiver<Status>),
+}
+
+struct Actor {
+    language: Language,
+    shared: Rc<Shared>,
+    live: Option<Live>,
+    /// Why the last interpreter ended, until a run has told it.
+    obituary: Option<String>,
+}
+
+impl Actor {
+    async fn serve(mut self, mut jobs: mpsc::Receiver<Job>) {
+        loop {
+            let job = match &mut self.live {
+                None => jobs.recv().await,
+                Some(live) => tokio::select! {
+                    biased;
+                    job = jobs.recv() => job,
+                    why = live.idle() => {
+                        let why = self.bury(why).await;
+                        self.obituary = Some(why);
+                        continue;
+                    }
+                },
+            };
+            match job {
+                None => return,
+                Some(Job::Start { id, outbox }) => {
+                    let reply = match self.ensure().await {
+                        Ok(live) => Reply::Kernel { version: live.version.clone() },
+                        Err(message) => failed(FailureKind::NotStarted, message),
+                    };
+                    outbox.reply(id, reply, &[]).await;
+                }
+                Some(Job::Run(job)) => {
+                    self.run(job).await;
+                    if self.live.is_none() {
+                        // The next run should not wait for this; should it fail, the next run tries again.
+                        let _ = self.ensure().await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn ensure(&mut self) -> Result<&mut Live, String> {
+        if self.live.is_none() {
+            let live = Live::start(self.language, &self.shared).await?;
+            self.shared.pids.borrow_mut().push(live.pid.as_raw_nonzero().get());
+            self.live = Some(live);
+        }
+        self.live.as_mut().ok_or_else(|| "no interpreter".into())
+    }
+
+    /// Ends what is left of the interpreter and its children; returns how it died, given what is known.
+    async fn bury(&mut self, why: Option<String>) -> String {
+        let Some(live) = self.live.take() else { return why.unwrap_or_default() };
+        self.shared.pids.borrow_mut().retain(|pid| *pid != live.pid.as_raw_nonzero().get());
+        if why.is_some() {
+            processes::kill_session(live.pid);
+            return why.unwrap_or_default();
+        }
+        // Its socket closed: most likely it is dead, and its parent will say of what.
+        let limit = self.shared.config.memory_bytes >> 20;
+        let told = match live.end {
+            End::Zygote(end) => timeout(STATUS_LIMIT, end).await.ok().and_then(Result::ok).map(|end| match end {
+                KernelEnd::Exited { out_of_memory: true, .. } => {
+                    format!("it ran out of memory (the limit is {limit} MB)")
+                }
+                KernelEnd::Exited { status, .. } => processes::describe(status),
+                KernelEnd::Failed(message) => message,
+            }),
+            End::Child(status) => {
+                timeout(STATUS_LIMIT, status).await.ok().and_then(Result::ok).map(processes::describe)
+            }
+        };
+        processes::kill_session(live.pid);
+        told.unwrap_or_else(|| "it closed its control channel".into())
+    }
+}
+
+impl Live {
+    async fn start(language: Language, shared: &Shared) -> Result<Self, String> {
+        let wire_up = || -> io::Result<_> {
+            let (stream, theirs) = wires::socket()?;
+            let (stdout, out) = PipeReader::new()?;
+            let (stderr, err) = PipeReader::new()?;
+            Ok((stream, theirs, stdout, out, stderr, err))
+        };
+        let (stream, theirs, stdout, out, stderr, err) =
+            wire_up().map_err(|e| format!("no pipes for the interpreter: {e}"))?;
+        let end = match language {
+            Language::Python => {
+                let asked = shared.supervisor.request_kernel([theirs, out, err]).await;
+                End::Zygote(asked.map_err(|e| format!("the sandbox's maker is gone: {e}"))?)
+            }
+            Language::Javascript => {
+                let Some((program, arguments)) = shared.config.javascript.split_first() else {
+                    return Err("JavaScript is not available: Node 18 or newer was not found; `belljar doctor` tells more".into());
+                };
+                let mut command = Command::new(program);
+                command.args(arguments).current_dir("/workspace");
+                let streams = Streams { stdout: out, stderr: err, socket: Some(theirs) };
+                let (_, status) =
+                    shared.processes.start(command, streams).map_err(|e| format!("cannot start {program}: {e}"))?;
+                End::Child(status)
+            }
+        };
+        let mut live = Self {
+            stream,
+            decoder: Decoder::default(),
+            stdout,
+            stderr,
+            late_stdout: Vec::new(),
+            late_stderr: Vec::new(),
+            pid: Pid::INIT,
+            version: String::new(),
+            end,
+        };
+        match timeout(START_LIMIT, live.hello()).await {
+            Ok(Ok(())) => Ok(live),
+            Ok(Err(why)) => Err(live.why_not_started(why).await),
+            Err(_) => Err(format!("the interpreter did not come up within {} s", START_LIMIT.as_secs())),
+        }
+    }
+
+    async fn hello(&mut self) -> Result<(), String> {
+        let End::Zygote(end) = &mut self.end else { return Self::read_hello(&mut self.stream, &mut self.decoder).await.map(|(pid, version)| (self.pid, self.version) = (pid, version)) };
+        tokio::select! {
+            hello = Self::read_hello(&mut self.stream, &mut self.decoder) => {
+                (self.pid, self.version) = hello?;
+                Ok(())
+            }
+            Ok(KernelEnd::Failed(message)) = end => Err(message),
+        }
+    }
+
+    async fn read_hello(stream: &mut UnixStream, decoder: &mut Decoder) -> Result<(Pid, String), String> {
+        match next_frame(stream, decoder).await {
+            Ok(Some(Frame { header: FromKernel::Hello { pid, version, .. }, .. })) if pid > 1 => {
+                Pid::from_raw(pid).map(|pid| (pid, version)).ok_or_else(|| "it has no pid".into())
+            }
+            Ok(Some(Frame { header: FromKernel::Fatal { message }, .. })) => Err(message),
+            Ok(Some(_)) => Err("the interpreter did not say hello".into()),
+            Ok(None) => Err("the interpreter ended while starting".into()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    /// Adds what it printed before it failed.
+    async fn why_not_started(&mut self, why: String) -> String {
+        let mut text = vec![0; 4096];
+        let count = self.stderr.read_now(&mut text);
+        let text = String::from_utf8_lossy(&text[..count]).trim().to_string();
+        if text.is_empty() { why } else { format!("{why}: {text}") }
+    }
+
+    /// Between runs: collects what background work prints. Returns when the interpreter is gone.
+    async fn idle(&mut self) -> Option<String> {
+        let (mut out, mut err) = ([0; 4096], [0; 4096]);
+        loop {
+            tokio::select! {
+                count = self.stdout.read(&mut out) => keep_late(&mut self.late_stdout, &out[..count]),
+                count = self.stderr.read(&mut err) => keep_late(&mut self.late_stderr, &err[..count]),
+                frame = next_frame(&mut self.stream, &mut self.decoder) => match frame {
+                    // A thread may display something after its run ended; there is no run to show it with.
+                    Ok(Some(Frame { header: FromKernel::Display { .. }, .. })) => {}
+                    Ok(Some(_)) => return Some("it spoke out of turn on its control channel".into()),
+                    Ok(None) => return None,
+                    Err(e) => return Some(garbage(&e)),
+                },
+            }
+        }
+    }
+
+    async fn send(&mut self, message: &ToKernel, body: &[u8]) -> io::Result<()> {
+        let mut frame = Vec::with_capacity(64 + body.len());
+        encode(message, body, &mut frame).map_err(io::Error::other)?;
+        self.stream.write_all(&frame).await
+    }
+}
+
+fn keep_late(kept: &mut Vec<u8>, bytes: &[u8]) {
+    let room = LATE_OUTPUT.saturating_sub(kept.len());
+    kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+}
+
+fn garbage(error: &io::Error) -> String {
+    format!("it wrote garbage to its control channel ({error})")
+}
+
+/// `None` at the end of the stream. Safe to cancel: bytes that were read are kept in the decoder.
+async fn next_frame(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<Option<Frame<FromKernel>>> {
+    let mut buffer = [0; 16 << 10];
+    loop {
+        if let Some(frame) = decoder.take().map_err(io::Error::other)? {
+            return Ok(Some(frame));
+        }
+        match stream.read(&mut buffer).await {
+            Ok(0) => return Ok(None),
+            Ok(count) => decoder.extend(&buffer[..count]),
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+            Err(e) => return Err(e),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The guest: pid 1 of a sandbox.
+//!
+//! It starts and feeds interpreters, runs programs, reads and writes files, and reaps what dies. It trusts nobody:
+//! neither the code it runs nor the length of anything it is sent. One thread, one event loop.
+
+mod capture;
+mod connection;
+mod exec;
+mod files;
+mod kernel;
+mod probe;
+mod processes;
+mod supervisor;
+mod wires;
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// Where the sandbox's maker left the socket to itself.
+const CONTROL_FD: i32 = 3;
+
+fn main() -> std::process::ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("probe") {
+        return probe::run();
+    }
+    // SAFETY: by contract with the one that starts the guest, this descriptor is open and nobody else's.
+    let control = unsafe { OwnedFd::from_raw_fd(CONTROL_FD) };
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+        return std::process::ExitCode::from(70);
+    };
+    let local = tokio::task::LocalSet::new();
+    // Returns when the maker of this sandbox is gone: then so is the sandbox.
+    let ended = local.block_on(&runtime, supervisor::serve(control));
+    std::process::ExitCode::from(if ended.is_ok() { 0 } else { 70 })
+}

@@ -1,0 +1,246 @@
+//! One run in an interpreter: output, displays, the time limit, and every way in which it can end.
+
+use std::{path::PathBuf, time::Duration};
+
+use belljar_proto::{Ending, Event, FailureKind, ProgramError, Ran, Reply, Stream, Streaming};
+use rustix::process::{Signal, kill_process};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+use super::{Actor, Frame, FromKernel, Live, RunJob, ToKernel, garbage, next_frame};
+use crate::{
+    capture::{Capture, OUTPUTS},
+    connection::{Outbox, failed},
+    processes,
+};
+
+/// An interrupt is repeated after this long, and becomes a kill after the next.
+const SECOND_INTERRUPT: Duration = Duration::from_millis(1500);
+const KILL: Duration = Duration::from_millis(3000);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
+const SAMPLE_SIZE: usize = 1000;
+/// Rich results of one run, in all.
+const MAX_DISPLAYS: usize = 100;
+const MAX_DISPLAY_BYTES: usize = 32 << 20;
+
+enum Outcome {
+    Done { ok: bool, error: Option<ProgramError> },
+    /// `None`: its socket closed, the reason is not known yet.
+    Died(Option<String>),
+}
+
+/// Why a run was interrupted.
+#[derive(Clone, Copy, PartialEq)]
+enum Cause {
+    TimeLimit,
+    Request,
+}
+
+/// One stream of the run: kept for the result, and sent on as the caller wishes.
+struct Tap {
+    stream: Stream,
+    capture: Capture,
+    sample: Vec<u8>,
+}
+
+impl Tap {
+    fn new(stream: Stream, number: u64, cap: usize) -> Self {
+        let name = if stream == Stream::Stdout { "stdout" } else { "stderr" };
+        let path = PathBuf::from(format!("{OUTPUTS}/run-{number}.{name}.txt"));
+        Self { stream, capture: Capture::new(cap, path), sample: Vec::new() }
+    }
+
+    async fn push(&mut self, bytes: &[u8], streaming: Streaming, id: u64, outbox: &Outbox) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.capture.push(bytes);
+        match streaming {
+            Streaming::Off => {}
+            Streaming::All => outbox.event(id, Event::Output { stream: self.stream }, bytes).await,
+            Streaming::Samples => {
+                self.sample.extend_from_slice(&bytes[bytes.len().saturating_sub(SAMPLE_SIZE)..]);
+                let excess = self.sample.len().saturating_sub(SAMPLE_SIZE);
+                self.sample.drain(..excess);
+            }
+        }
+    }
+
+    async fn flush_sample(&mut self, id: u64, outbox: &Outbox) {
+        if !self.sample.is_empty() {
+            let sample = std::mem::take(&mut self.sample);
+            outbox.event(id, Event::Output { stream: self.stream }, &sample).await;
+        }
+    }
+}
+
+#[derive(Default)]
+struct Displays {
+    shown: usize,
+    bytes: usize,
+    dropped: usize,
+}
+
+impl Displays {
+    /// Passes a display on, unless the run has shown too much already or its parts do not add up.
+    async fn forward(&mut self, result: bool, parts: Vec<(String, usize)>, body: &[u8], job: &RunJob) {
+        let sum = parts.iter().try_fold(0usize, |sum, (_, size)| sum.checked_add(*size));
+        let fits = self.shown < MAX_DISPLAYS && self.bytes + body.len() <= MAX_DISPLAY_BYTES;
+        if sum != Some(body.len()) || !fits {
+            self.dropped += 1;
+            return;
+        }
+        self.shown += 1;
+        self.bytes += body.len();
+        job.outbox.event(job.id, Event::Display { result, parts }, body).await;
+    }
+}
+
+impl Actor {
+    pub(super) async fn run(&mut self, job: RunJob) {
+        let number = self.shared.next_run();
+        let mut notes = Vec::new();
+        if let Some(why) = self.obituary.take() {
+            notes.push(format!(
+                "The interpreter had ended since the last run: {why}. It was restarted: variables and imports are gone."
+            ));
+        }
+        if let Err(message) = self.ensure().await {
+            (job.finished)();
+            return job.outbox.reply(job.id, failed(FailureKind::NotStarted, message), &[]).await;
+        }
+        let Some(live) = self.live.as_mut() else { return };
+        let cap = job.limits.output_cap as usize;
+        let mut stdout = Tap::new(Stream::Stdout, number, cap);
+        let mut stderr = Tap::new(Stream::Stderr, number, cap);
+        let mut displays = Displays::default();
+        let started = Instant::now();
+        let (outcome, cause) = live.run(&job, started, &mut stdout, &mut stderr, &mut displays).await;
+        let duration_us = started.elapsed().as_micros() as u64;
+
+        let (ok, error, ending) = match outcome {
+            Outcome::Done { ok, error } => {
+                let ending = match cause {
+                    None => Ending::Finished,
+                    Some(Cause::TimeLimit) => Ending::TimedOut,
+                    Some(Cause::Request) => Ending::Cancelled,
+                };
+                (ok, error, ending)
+            }
+            Outcome::Died(why) => {
+                let why = self.bury(why).await;
+                let error = ProgramError { name: "InterpreterDied".into(), message: why.clone() };
+                (false, Some(error), Ending::KernelDied { why })
+            }
+        };
+        if displays.dropped > 0 {
+            let dropped = displays.dropped;
+            notes.push(format!("{dropped} rich outputs were left out: a run may show {MAX_DISPLAYS}, or 32 MB."));
+        }
+        notes.extend(self.tidy());
+        let mut body = Vec::new();
+        let stdout = stdout.capture.finish(&mut body);
+        let stderr = stderr.capture.finish(&mut body);
+        (job.finished)();
+        let ran = Ran { ok, error, ending, duration_us, stdout, stderr, notes };
+        job.outbox.reply(job.id, Reply::Ran(ran), &body).await;
+    }
+
+    /// A sandbox that is nearly full of processes could not do anything next time.
+    fn tidy(&self) -> Option<String> {
+        let limit = self.shared.config.processes as usize;
+        let count = processes::count();
+        if limit == 0 || count < limit - limit / 10 {
+            return None;
+        }
+        let ended = processes::kill_all_but(&self.shared.pids.borrow());
+        Some(format!("The run left {count} processes (the limit is {limit}); {ended} of them were ended."))
+    }
+}
+
+impl Live {
+    async fn run(
+        &mut self,
+        job: &RunJob,
+        started: Instant,
+        stdout: &mut Tap,
+        stderr: &mut Tap,
+        displays: &mut Displays,
+    ) -> (Outcome, Option<Cause>) {
+        let streaming = job.limits.streaming;
+        let late = (std::mem::take(&mut self.late_stdout), std::mem::take(&mut self.late_stderr));
+        stdout.push(&late.0, streaming, job.id, &job.outbox).await;
+        stderr.push(&late.1, streaming, job.id, &job.outbox).await;
+        if self.send(&ToKernel::Run { id: job.id }, &job.code).await.is_err() {
+            return (Outcome::Died(None), None);
+        }
+        let mut deadline = started + Duration::from_millis(job.limits.timeout_ms);
+        let mut interrupted: Option<(Instant, Cause)> = None;
+        let mut samples = interval(SAMPLE_INTERVAL);
+        samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut out, mut err) = (vec![0; 32 << 10], vec![0; 32 << 10]);
+        let outcome = loop {
+            tokio::select! {
+                count = self.stdout.read(&mut out) => {
+                    stdout.push(&out[..count], streaming, job.id, &job.outbox).await;
+                }
+                count = self.stderr.read(&mut err) => {
+                    stderr.push(&err[..count], streaming, job.id, &job.outbox).await;
+                }
+                frame = next_frame(&mut self.stream, &mut self.decoder) => match frame {
+                    Ok(Some(Frame { header: FromKernel::Done { id, ok, error, .. }, .. })) if id == job.id => {
+                        break Outcome::Done { ok, error };
+                    }
+                    Ok(Some(Frame { header: FromKernel::Display { result, parts, .. }, body })) => {
+                        displays.forward(result, parts, &body, job).await;
+                    }
+                    Ok(Some(Frame { header: FromKernel::Fatal { message }, .. })) => {
+                        break Outcome::Died(Some(message));
+                    }
+                    Ok(Some(_)) => break Outcome::Died(Some("it spoke out of turn on its control channel".into())),
+                    Ok(None) => break Outcome::Died(None),
+                    Err(e) => break Outcome::Died(Some(garbage(&e))),
+                },
+                () = sleep_until(deadline) => match interrupted {
+                    Some((since, _)) if since.elapsed() >= KILL => {
+                        let seconds = KILL.as_secs();
+                        break Outcome::Died(Some(format!("it ignored the interrupt for {seconds} s and was killed")));
+                    }
+                    Some((since, _)) => {
+                        self.interrupt(job.id).await;
+                        deadline = since + KILL;
+                    }
+                    None => {
+                        interrupted = Some((Instant::now(), Cause::TimeLimit));
+                        self.interrupt(job.id).await;
+                        deadline = Instant::now() + SECOND_INTERRUPT;
+                    }
+                },
+                () = job.interrupt.notified(), if interrupted.is_none() => {
+                    interrupted = Some((Instant::now(), Cause::Request));
+                    self.interrupt(job.id).await;
+                    deadline = Instant::now() + SECOND_INTERRUPT;
+                }
+                _ = samples.tick(), if streaming == Streaming::Samples => {
+                    stdout.flush_sample(job.id, &job.outbox).await;
+                    stderr.flush_sample(job.id, &job.outbox).await;
+                }
+            }
+        };
+        // All that the program wrote before it was done is in the pipes by now.
+        loop {
+            let (count, errors) = (self.stdout.read_now(&mut out), self.stderr.read_now(&mut err));
+            stdout.push(&out[..count], streaming, job.id, &job.outbox).await;
+            stderr.push(&err[..errors], streaming, job.id, &job.outbox).await;
+            if count + errors == 0 {
+                break;
+            }
+        }
+        (outcome, interrupted.map(|(_, cause)| cause))
+    }
+
+    async fn interrupt(&mut self, id: u64) {
+        // Either way may fail when the interpreter is dying; then its end is what the run reports.
+        let _ = kill_process(self.pid, Signal::INT);
+        let _ = self.send(&ToKernel::Interrupt { id }, &[]).await;
+    }
+}

@@ -1,0 +1,124 @@
+//! The socket to the process that made this sandbox: it brings connections, and interpreters from the zygote.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, OwnedFd},
+    rc::Rc,
+};
+
+use belljar_proto::supervisor::{FromGuest, GuestConfig, MAX_PACKET, ToGuest};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::oneshot,
+    task::spawn_local,
+};
+
+use crate::{connection, kernel::Kernels, processes::Processes};
+
+/// How an interpreter from the zygote ended.
+#[derive(Debug)]
+pub(crate) enum KernelEnd {
+    Failed(String),
+    Exited { status: i32, out_of_memory: bool },
+}
+
+/// Asks the maker of this sandbox for interpreters.
+pub(crate) struct Supervisor {
+    socket: AsyncFd<OwnedFd>,
+    next: Cell<u64>,
+    waiting: RefCell<HashMap<u64, oneshot::Sender<KernelEnd>>>,
+}
+
+/// What all parts of the guest share.
+pub(crate) struct Guest {
+    pub(crate) config: GuestConfig,
+    pub(crate) kernels: Kernels,
+    pub(crate) processes: Rc<Processes>,
+}
+
+pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
+    rustix::io::ioctl_fionbio(&control, true)?;
+    // SAFETY: the descriptor is owned and stays open for as long as it is registered.
+    let socket = unsafe { AsyncFd::register(control) }?;
+    let supervisor = Rc::new(Supervisor {
+        socket,
+        next: Cell::new(1),
+        waiting: RefCell::new(HashMap::new()),
+    });
+    let Some((ToGuest::Init { config }, _)) = supervisor.receive().await? else {
+        return Err(io::Error::other("the first packet must be init"));
+    };
+    let processes = Rc::new(Processes::default());
+    spawn_local(Rc::clone(&processes).reap_forever()?);
+    let kernels = Kernels::new(config.clone(), Rc::clone(&supervisor), Rc::clone(&processes));
+    let guest = Rc::new(Guest { config, kernels, processes });
+    while let Some((packet, mut fds)) = supervisor.receive().await? {
+        match packet {
+            ToGuest::Init { .. } => return Err(io::Error::other("a second init")),
+            ToGuest::Connection => {
+                if let Some(stream) = fds.pop() {
+                    spawn_local(connection::serve(Rc::clone(&guest), stream));
+                }
+            }
+            ToGuest::KernelFailed { id, message } => supervisor.ended(id, KernelEnd::Failed(message)),
+            ToGuest::KernelExited { id, status, out_of_memory } => {
+                supervisor.ended(id, KernelEnd::Exited { status, out_of_memory });
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Supervisor {
+    /// Asks for an interpreter connected to `wires`. The receiver tells when it ended.
+    pub(crate) async fn request_kernel(&self, wires: [OwnedFd; 3]) -> io::Result<oneshot::Receiver<KernelEnd>> {
+        let id = self.next.replace(self.next.get() + 1);
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.borrow_mut().insert(id, sender);
+        let packet = serde_json::to_vec(&FromGuest::Kernel { id })?;
+        let send = |socket: &OwnedFd| {
+            let fds = wires.each_ref().map(AsFd::as_fd);
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+            Ok(sendmsg(socket, &[IoSlice::new(&packet)], &mut ancillary, SendFlags::NOSIGNAL)?)
+        };
+        self.socket.async_io(Interest::WRITABLE, send).await?;
+        Ok(receiver)
+    }
+
+    fn ended(&self, id: u64, how: KernelEnd) {
+        if let Some(waiting) = self.waiting.borrow_mut().remove(&id) {
+            // Nobody listens any more when the kernel was replaced meanwhile.
+            let _ = waiting.send(how);
+        }
+    }
+
+    async fn receive(&self) -> io::Result<Option<(ToGuest, Vec<OwnedFd>)>> {
+        let receive = |socket: &OwnedFd| {
+            let mut buffer = vec![0; MAX_PACKET];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let bytes = recvmsg(socket, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, flags)?.bytes;
+            let mut fds = Vec::new();
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(rights) = message {
+                    fds.extend(rights);
+                }
+            }
+            if bytes == 0 {
+                return Ok(None);
+            }
+            Ok(Some((serde_json::from_slice(&buffer[..bytes])?, fds)))
+        };
+        self.socket.async_io(Interest::READABLE, receive).await
+    }
+}

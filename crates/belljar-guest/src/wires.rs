@@ -1,0 +1,63 @@
+//! The pipes and sockets between the guest and a process it feeds.
+
+use std::{io, os::fd::OwnedFd};
+
+use rustix::{
+    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
+};
+use tokio::io::{Interest, unix::AsyncFd};
+
+/// Larger pipes mean fewer switches between a chatty program and its reader.
+const PIPE_SIZE: usize = 256 << 10;
+
+/// The reading end of a program's output.
+pub(crate) struct PipeReader {
+    pipe: AsyncFd<OwnedFd>,
+    open: bool,
+}
+
+impl PipeReader {
+    /// A reader, and the end that the program writes to.
+    pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        // Refused when the user's pipe quota is used up; the default size works too.
+        let _ = fcntl_setpipe_size(&read, PIPE_SIZE);
+        rustix::io::ioctl_fionbio(&read, true)?;
+        // SAFETY: the descriptor is owned and stays open for as long as it is registered.
+        let pipe = unsafe { AsyncFd::register(read) }?;
+        Ok((Self { pipe, open: true }, write))
+    }
+
+    /// The next bytes; waits forever once every writer is gone.
+    pub(crate) async fn read(&mut self, buffer: &mut [u8]) -> usize {
+        while self.open {
+            let read = |fd: &OwnedFd| Ok(rustix::io::read(fd, &mut *buffer)?);
+            match self.pipe.async_io(Interest::READABLE, read).await {
+                Ok(0) | Err(_) => self.open = false,
+                Ok(count) => return count,
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// What is there right now, without waiting.
+    pub(crate) fn read_now(&mut self, buffer: &mut [u8]) -> usize {
+        if !self.open {
+            return 0;
+        }
+        rustix::io::read(self.pipe.get_ref(), buffer).unwrap_or(0)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+}
+
+/// A connected pair: ours for the event loop, theirs for the program.
+pub(crate) fn socket() -> io::Result<(tokio::net::UnixStream, OwnedFd)> {
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let ours = std::os::unix::net::UnixStream::from(ours);
+    ours.set_nonblocking(true)?;
+    Ok((tokio::net::UnixStream::from_std(ours)?, theirs))
+}

@@ -1,0 +1,517 @@
+//! The jailer: a single-threaded process that makes sandboxes, owns them, and ends them all when its server goes.
+
+use std::{
+    collections::HashMap,
+    ffi::CString,
+    fs::{self, File},
+    io::{self, Write},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::epoll,
+    fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, memfd_create, open},
+};
+
+use crate::{
+    Doing, JailError, Result,
+    cgroup::{self, Cgroups},
+    enter::Policy,
+    landlock,
+    protocol::{FromJailer, FromGuest, JailerSpec, Layer, Limits, Packets, ToGuest, ToJailer, ZygoteSpec},
+    root,
+    sandbox::{Mould, Sandbox},
+    seccomp,
+    sweep::{self, RunDir},
+    sys,
+    zygote::{FromZygote, Zygote},
+};
+
+/// Sandboxes of root's get users of their own, from a range that no distribution hands out.
+const UID_BASE: u32 = 0x7000_0000;
+const UID_RANGE: u32 = 0x0800_0000;
+/// A guest asks for a new interpreter when one died; more than this at once is not honest work.
+const KERNELS_PER_SANDBOX: u32 = 8;
+const ZYGOTE_ATTEMPTS: u32 = 3;
+const EXIT_GRACE: Duration = Duration::from_millis(1500);
+
+const SERVER: u64 = 0;
+const ZYGOTE: u64 = 1;
+const FIRST_SANDBOX: u64 = 2;
+
+/// Serves one server over `control` until it goes away. `guest` is the guest's program.
+pub fn run(control: OwnedFd, guest: &[u8]) -> Result<()> {
+    let server = Packets::from(control);
+    let Some((spec, _)) = server.receive_blocking::<JailerSpec>().doing(|| "read the spec".into())? else {
+        return Ok(());
+    };
+    match Jailer::prepare(server, spec, guest) {
+        Ok(mut jailer) => jailer.serve(),
+        Err((server, error)) => {
+            server.send(&FromJailer::Unusable { error: error.clone() }, &[]).doing(|| "report".into())?;
+            Err(error)
+        }
+    }
+}
+
+/// A request for a kernel that the zygote has not answered yet.
+struct Waiting {
+    sandbox: u64,
+    /// The guest's own number for it.
+    kernel: u64,
+    wires: [OwnedFd; 3],
+}
+
+struct Fork {
+    sandbox: u64,
+    kernel: u64,
+}
+
+struct Jailer {
+    server: Packets,
+    mould: Mould,
+    run_dir: RunDir,
+    epoll: OwnedFd,
+    sandboxes: HashMap<u64, Sandbox>,
+    tokens: HashMap<String, u64>,
+    next_token: u64,
+    /// 0 when this is not real root: then all sandboxes share the one user there is.
+    uid_base: u32,
+    zygote: Option<Zygote>,
+    zygote_spec: Option<ZygoteSpec>,
+    zygote_attempts: u32,
+    zygote_failure: Option<String>,
+    waiting: Vec<Waiting>,
+    /// Interpreters that run, by fork number.
+    forks: HashMap<u64, Fork>,
+    next_fork: u64,
+    /// Cgroups that were still busy when their sandbox ended.
+    lingering: Vec<String>,
+}
+
+impl Jailer {
+    fn prepare(server: Packets, spec: JailerSpec, guest: &[u8]) -> std::result::Result<Self, (Packets, JailError)> {
+        match Self::build(&spec, guest) {
+            Ok((mould, run_dir, uid_base, weaker)) => {
+                let ready = FromJailer::Ready {
+                    cgroups: mould.cgroups.as_ref().map_or("none".into(), Cgroups::describe),
+                    landlock: mould.policy.landlock.abi,
+                    weaker,
+                };
+                if let Err(e) = server.send(&ready, &[]) {
+                    return Err((server, JailError::new("answer the server", e)));
+                }
+                let epoll = match epoll::create(epoll::CreateFlags::CLOEXEC) {
+                    Ok(epoll) => epoll,
+                    Err(e) => return Err((server, JailError::new("make an epoll", e))),
+                };
+                Ok(Self {
+                    server,
+                    mould,
+                    run_dir,
+                    epoll,
+                    sandboxes: HashMap::new(),
+                    tokens: HashMap::new(),
+                    next_token: FIRST_SANDBOX,
+                    uid_base,
+                    zygote: None,
+                    zygote_spec: spec.zygote,
+                    zygote_attempts: 0,
+                    zygote_failure: None,
+                    waiting: Vec::new(),
+                    forks: HashMap::new(),
+                    next_fork: 0,
+                    lingering: Vec::new(),
+                })
+            }
+            Err(error) => Err((server, error)),
+        }
+    }
+
+    fn build(spec: &JailerSpec, guest: &[u8]) -> Result<(Mould, RunDir, u32, Vec<String>)> {
+        let mut weaker = Vec::new();
+        sweep::sweep(&spec.run_dir).doing(|| "sweep what a crash left".into())?;
+        let run_dir = RunDir::create(&spec.run_dir, &spec.instance)?;
+        // Own session: a Ctrl-C in the terminal is for the server, which then closes the socket.
+        let _ = rustix::process::setsid();
+        let cgroups = match cgroup::discover() {
+            Ok(hierarchy) => Some(Cgroups::open(&hierarchy, &spec.instance)?),
+            Err(why) if spec.require_cgroups => {
+                return Err(JailError::new("cgroups are required but not usable here", why)
+                    .hint("or set isolation.cgroups = \"auto\" and accept per-process limits"));
+            }
+            Err(why) => {
+                weaker.push(format!("no cgroups, per-process limits only: {why}"));
+                None
+            }
+        };
+        let uid_base = if sys::has_sys_admin() {
+            let spread = spec.instance.bytes().fold(0u32, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
+            UID_BASE + spread % (UID_RANGE / 2)
+        } else {
+            become_root_of_a_user_namespace()?;
+            0
+        };
+        sys::unshare(libc::CLONE_NEWNS).doing(|| "make a mount namespace".into())?;
+        root::build_and_enter(&spec.root, &run_dir.path.join("root"))?;
+
+        let writable = ["/workspace", "/tmp", "/outputs", "/dev", "/proc"].map(String::from).to_vec();
+        let landlock = landlock::Plan::for_this_kernel(vec!["/".into()], writable);
+        if landlock.abi == 0 {
+            let why = "this kernel has no Landlock (Linux 5.13, lsm=…,landlock)";
+            if spec.require_landlock {
+                return Err(JailError::new("Landlock is required", why));
+            }
+            weaker.push(why.into());
+        }
+        let policy = Policy {
+            seccomp: seccomp::program()?,
+            landlock,
+            omit: spec.omit.clone(),
+            has_cgroups: cgroups.is_some(),
+        };
+        let env = spec
+            .env
+            .iter()
+            .map(|(k, v)| CString::new(format!("{k}={v}")).doing(|| format!("environment {k}")))
+            .collect::<Result<_>>()?;
+        let guest = sealed(guest).doing(|| "load the guest".into())?;
+        Ok((Mould { guest, env, config: spec.guest.clone(), policy, cgroups }, run_dir, uid_base, weaker))
+    }
+
+    fn serve(&mut self) -> Result<()> {
+        self.watch(SERVER, self.server.as_fd().as_raw_fd())?;
+        self.start_zygote();
+        let mut events = Vec::with_capacity(64);
+        loop {
+            let timeout = (!self.lingering.is_empty())
+                .then_some(rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 });
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(JailError::new("wait for events", e)),
+            }
+            for event in &events {
+                let keep_on = match event.data.u64() {
+                    SERVER => self.hear_server(),
+                    ZYGOTE => {
+                        self.hear_zygote();
+                        true
+                    }
+                    token => {
+                        self.hear_guest(token);
+                        true
+                    }
+                };
+                if !keep_on {
+                    self.end_all();
+                    return Ok(());
+                }
+            }
+            self.reap();
+            self.remove_lingering();
+        }
+    }
+
+    fn watch(&self, token: u64, fd: i32) -> Result<()> {
+        // SAFETY: the descriptor belongs to self and is only borrowed for this call.
+        let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) };
+        let data = epoll::EventData::new_u64(token);
+        epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN).doing(|| "watch a descriptor".into())
+    }
+
+    /// False when the server is gone.
+    fn hear_server(&mut self) -> bool {
+        loop {
+            let (request, _) = match self.server.receive::<ToJailer>() {
+                Ok(Some(received)) => received,
+                Ok(None) => return false,
+                Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
+            };
+            match request {
+                ToJailer::Create { id, limits } => match self.create(&id, &limits) {
+                    Ok(stream) => self.tell(&FromJailer::Created { id }, &[&stream]),
+                    Err(error) => self.tell(&FromJailer::Refused { id, error }, &[]),
+                },
+                ToJailer::Dial { id } => match self.dial(&id) {
+                    Ok(stream) => self.tell(&FromJailer::Dialed { id }, &[&stream]),
+                    Err(error) => self.tell(&FromJailer::Refused { id, error }, &[]),
+                },
+                ToJailer::Destroy { id } => match self.tokens.get(&id).and_then(|t| self.sandboxes.get(t)) {
+                    Some(sandbox) => sandbox.kill(),
+                    None => self.tell(&FromJailer::Gone { id, why: "it was gone already".into() }, &[]),
+                },
+            }
+        }
+    }
+
+    fn tell(&self, message: &FromJailer, fds: &[&OwnedFd]) {
+        let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
+        // A server that is gone shows as the end of its socket in the main loop.
+        let _ = self.server.send(message, &fds);
+    }
+
+    fn create(&mut self, id: &str, limits: &Limits) -> Result<OwnedFd> {
+        let valid = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if id.is_empty() || id.len() > 64 || !id.chars().all(valid) || self.tokens.contains_key(id) {
+            return Err(JailError::new("make a sandbox", format!("{id:?} is not a new, valid id")));
+        }
+        let token = self.next_token;
+        let uid = if self.uid_base == 0 { 0 } else { self.uid_base + (token as u32 % (UID_RANGE / 2)) };
+        let (sandbox, stream) = self.mould.create(id, limits, uid)?;
+        self.next_token += 1;
+        self.watch(token, sandbox.control.as_fd().as_raw_fd())?;
+        self.watch(token, sandbox.pidfd.as_raw_fd())?;
+        self.tokens.insert(id.into(), token);
+        self.sandboxes.insert(token, sandbox);
+        Ok(stream)
+    }
+
+    fn dial(&self, id: &str) -> Result<OwnedFd> {
+        let sandbox = self.tokens.get(id).and_then(|t| self.sandboxes.get(t));
+        sandbox.ok_or_else(|| JailError::new(format!("reach sandbox {id}"), "it is gone"))?.dial()
+    }
+
+    fn hear_guest(&mut self, token: u64) {
+        loop {
+            let Some(sandbox) = self.sandboxes.get(&token) else { return };
+            match sandbox.control.receive::<FromGuest>() {
+                Ok(Some((FromGuest::Kernel { id }, wires))) => {
+                    let Ok(wires) = <[OwnedFd; 3]>::try_from(wires) else { return sandbox.kill() };
+                    self.request_kernel(Waiting { sandbox: token, kernel: id, wires });
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                // Anything but the one packet a guest may send ends the sandbox.
+                Ok(None) | Err(_) => return sandbox.kill(),
+            }
+        }
+    }
+
+    fn request_kernel(&mut self, request: Waiting) {
+        let Some(sandbox) = self.sandboxes.get(&request.sandbox) else { return };
+        if sandbox.kernels >= KERNELS_PER_SANDBOX {
+            return refuse_kernel(sandbox, request.kernel, "too many interpreters in this sandbox");
+        }
+        if let Some(why) = &self.zygote_failure {
+            return refuse_kernel(sandbox, request.kernel, why);
+        }
+        match &self.zygote {
+            Some(zygote) if zygote.ready => self.fork_kernel(&request),
+            _ => self.waiting.push(request),
+        }
+    }
+
+    fn fork_kernel(&mut self, request: &Waiting) {
+        let (Some(zygote), Some(sandbox)) = (&self.zygote, self.sandboxes.get_mut(&request.sandbox)) else { return };
+        let entrances = match &self.mould.cgroups {
+            Some(cgroups) if self.mould.policy.has(Layer::Cgroups) => cgroups.entrances(&sandbox.id),
+            _ => Ok(Vec::new()),
+        };
+        let fork = self.next_fork;
+        let asked = entrances.and_then(|e| zygote.fork_into(fork, sandbox.pidfd.as_fd(), &request.wires, &e));
+        match asked {
+            Ok(()) => {
+                self.next_fork += 1;
+                sandbox.kernels += 1;
+                self.forks.insert(fork, Fork { sandbox: request.sandbox, kernel: request.kernel });
+            }
+            Err(error) => refuse_kernel(sandbox, request.kernel, &error.to_string()),
+        }
+    }
+
+    fn start_zygote(&mut self) {
+        let Some(spec) = &self.zygote_spec else {
+            self.zygote_failure = Some("no Python template: run `belljar setup`".into());
+            return;
+        };
+        self.zygote_attempts += 1;
+        // Per-process limits of interpreters are those of an ordinary sandbox.
+        let limits = Limits {
+            cpus: 0.0,
+            memory_bytes: 2 << 30,
+            processes: 256,
+            workspace_bytes: 0,
+            tmp_bytes: 0,
+        };
+        match Zygote::start(spec, &self.mould.policy, &limits) {
+            Ok(zygote) => {
+                let watched = self
+                    .watch(ZYGOTE, zygote.control.as_fd().as_raw_fd())
+                    .and_then(|()| self.watch(ZYGOTE, zygote.pidfd.as_raw_fd()));
+                match watched {
+                    Ok(()) => self.zygote = Some(zygote),
+                    Err(error) => self.zygote_failed(error.to_string()),
+                }
+            }
+            Err(error) => self.zygote_failed(error.to_string()),
+        }
+    }
+
+    fn zygote_failed(&mut self, message: String) {
+        self.zygote = None;
+        for (_, fork) in self.forks.drain() {
+            if let Some(sandbox) = self.sandboxes.get_mut(&fork.sandbox) {
+                sandbox.kernels = sandbox.kernels.saturating_sub(1);
+            }
+        }
+        if self.zygote_attempts < ZYGOTE_ATTEMPTS {
+            return self.start_zygote();
+        }
+        for waiting in std::mem::take(&mut self.waiting) {
+            if let Some(sandbox) = self.sandboxes.get(&waiting.sandbox) {
+                refuse_kernel(sandbox, waiting.kernel, &message);
+            }
+        }
+        self.tell(&FromJailer::ZygoteFailed { message: message.clone() }, &[]);
+        self.zygote_failure = Some(message);
+    }
+
+    fn hear_zygote(&mut self) {
+        loop {
+            let Some(zygote) = &mut self.zygote else { return };
+            match zygote.control.receive::<FromZygote>() {
+                Ok(Some((FromZygote::Ready { seconds, version }, _))) => {
+                    zygote.ready = true;
+                    self.zygote_attempts = 0;
+                    self.tell(&FromJailer::ZygoteReady { seconds, version }, &[]);
+                    for waiting in std::mem::take(&mut self.waiting) {
+                        self.fork_kernel(&waiting);
+                    }
+                }
+                Ok(Some((FromZygote::Forked, _))) => {}
+                Ok(Some((FromZygote::Failed { id, error }, _))) => {
+                    if let Some((sandbox, kernel)) = self.forget_fork(id) {
+                        refuse_kernel(sandbox, kernel, &error);
+                    }
+                }
+                Ok(Some((FromZygote::Exited { id, status }, _))) => self.kernel_exited(id, status),
+                Ok(Some((FromZygote::Fatal { message }, _))) => {
+                    // Trying again would fail the same way.
+                    self.zygote_attempts = ZYGOTE_ATTEMPTS;
+                    return self.zygote_failed(message);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Ok(None) => return self.zygote_failed("the Python zygote ended unexpectedly".into()),
+                Err(e) => return self.zygote_failed(format!("the Python zygote spoke nonsense: {e}")),
+            }
+        }
+    }
+
+    fn forget_fork(&mut self, fork: u64) -> Option<(&mut Sandbox, u64)> {
+        let fork = self.forks.remove(&fork)?;
+        let sandbox = self.sandboxes.get_mut(&fork.sandbox)?;
+        sandbox.kernels = sandbox.kernels.saturating_sub(1);
+        Some((sandbox, fork.kernel))
+    }
+
+    fn kernel_exited(&mut self, fork: u64, status: i32) {
+        let sandbox = self.forks.get(&fork).and_then(|f| self.sandboxes.get(&f.sandbox));
+        let oom_kills = match (&self.mould.cgroups, sandbox) {
+            (Some(cgroups), Some(sandbox)) => cgroups.oom_kills(&sandbox.id),
+            _ => 0,
+        };
+        let Some((sandbox, id)) = self.forget_fork(fork) else { return };
+        let out_of_memory = oom_kills > sandbox.oom_kills;
+        sandbox.oom_kills = oom_kills;
+        // A guest that does not listen is about to end anyway.
+        let _ = sandbox.control.send(&ToGuest::KernelExited { id, status, out_of_memory }, &[]);
+    }
+
+    /// Buries what ended.
+    fn reap(&mut self) {
+        while let Some((pid, status)) = sys::reap() {
+            if self.zygote.as_ref().is_some_and(|z| z.pid == pid) {
+                self.zygote_failed(format!("the Python zygote ended ({})", describe(status)));
+                continue;
+            }
+            let Some(token) = self.sandboxes.iter().find(|(_, s)| s.pid == pid).map(|(t, _)| *t) else { continue };
+            let Some(sandbox) = self.sandboxes.remove(&token) else { continue };
+            self.tokens.remove(&sandbox.id);
+            self.forks.retain(|_, fork| fork.sandbox != token);
+            self.waiting.retain(|w| w.sandbox != token);
+            let oom = self.mould.cgroups.as_ref().is_some_and(|c| c.oom_kills(&sandbox.id) > sandbox.oom_kills);
+            let mut why = describe(status);
+            if oom {
+                let limit = sandbox.limits.memory_bytes >> 20;
+                why = format!("out of memory (limit {limit} MB)");
+            }
+            if let Some(cgroups) = &self.mould.cgroups
+                && !cgroups.remove(&sandbox.id)
+            {
+                self.lingering.push(sandbox.id.clone());
+            }
+            let id = sandbox.id.clone();
+            drop(sandbox);
+            self.tell(&FromJailer::Gone { id, why }, &[]);
+        }
+    }
+
+    fn remove_lingering(&mut self) {
+        if let Some(cgroups) = &self.mould.cgroups {
+            self.lingering.retain(|id| !cgroups.remove(id));
+        }
+    }
+
+    fn end_all(&mut self) {
+        for sandbox in self.sandboxes.values() {
+            sandbox.kill();
+        }
+        if let Some(zygote) = self.zygote.take() {
+            let _ = rustix::process::pidfd_send_signal(&zygote.pidfd, rustix::process::Signal::KILL);
+        }
+        let deadline = Instant::now() + EXIT_GRACE;
+        while Instant::now() < deadline {
+            self.reap();
+            self.remove_lingering();
+            let cgroups_gone = || self.mould.cgroups.as_ref().is_none_or(Cgroups::remove_instance);
+            if self.sandboxes.is_empty() && self.lingering.is_empty() && cgroups_gone() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.run_dir.remove();
+    }
+}
+
+fn refuse_kernel(sandbox: &Sandbox, id: u64, message: &str) {
+    // A guest that does not listen is about to end anyway.
+    let _ = sandbox.control.send(&ToGuest::KernelFailed { id, message: message.into() }, &[]);
+}
+
+fn describe(status: i32) -> String {
+    if libc::WIFSIGNALED(status) {
+        format!("ended by signal {}", libc::WTERMSIG(status))
+    } else {
+        format!("exited with code {}", libc::WEXITSTATUS(status))
+    }
+}
+
+/// A copy in memory that nobody, inside or out, can change.
+fn sealed(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let fd = memfd_create("belljar-guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut file = File::from(fd);
+    file.write_all(bytes)?;
+    fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+    // A descriptor open for writing cannot be executed.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// An ordinary user becomes root of a user namespace, which owns everything that is made from here on.
+fn become_root_of_a_user_namespace() -> Result<()> {
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    sys::unshare(libc::CLONE_NEWUSER).map_err(|e| {
+        JailError::new("make a user namespace as an ordinary user", e)
+            .hint("`belljar doctor` tells what forbids it and how to allow it")
+    })?;
+    fs::write("/proc/self/setgroups", "deny").doing(|| "deny setgroups".into())?;
+    let map = |file: &str, id: u32| {
+        fs::write(file, format!("0 {id} 1\n")).map_err(|e| {
+            JailError::new(format!("write {file}"), e)
+                .hint("`belljar doctor` tells what forbids it and how to allow it")
+        })
+    };
+    map("/proc/self/uid_map", uid)?;
+    map("/proc/self/gid_map", gid)
+}

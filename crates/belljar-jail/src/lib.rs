@@ -1,0 +1,52 @@
+//! The glass: namespaces, mounts, cgroups, seccomp, Landlock, rlimits.
+//!
+//! All of it runs in one single-threaded helper process, the *jailer* ([`jailer::run`]), which the server
+//! starts by re-executing itself. The server asks it for sandboxes over a socket ([`protocol`]); it never
+//! forks inside a threaded runtime. When that socket closes the jailer ends every sandbox and itself.
+
+pub mod cgroup;
+mod enter;
+pub mod jailer;
+pub mod landlock;
+pub mod protocol;
+mod root;
+mod sandbox;
+pub mod seccomp;
+pub mod survey;
+pub mod sweep;
+mod sys;
+mod zygote;
+
+/// What went wrong, while doing what, and how to get past it.
+#[derive(Debug, Clone, thiserror::Error, serde::Serialize, serde::Deserialize)]
+#[error("{what}: {why}")]
+pub struct JailError {
+    pub what: String,
+    pub why: String,
+    #[serde(default)]
+    pub hint: Option<String>,
+}
+
+impl JailError {
+    pub(crate) fn new(what: impl Into<String>, why: impl std::fmt::Display) -> Self {
+        Self { what: what.into(), why: why.to_string(), hint: None }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+pub(crate) type Result<T> = std::result::Result<T, JailError>;
+
+/// Names the step that failed.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T, E: std::fmt::Display> Doing<T> for std::result::Result<T, E> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|e| JailError::new(what(), e))
+    }
+}

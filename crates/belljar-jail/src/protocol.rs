@@ -1,0 +1,190 @@
+//! What the server and the jailer say to each other: one JSON object per packet, descriptors beside it.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::PathBuf,
+};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+pub use belljar_proto::supervisor::{FromGuest, GuestConfig, MAX_PACKET, ToGuest};
+
+use crate::JailError;
+
+/// The most descriptors one packet may carry.
+pub const MAX_FDS: usize = 8;
+
+/// The uid and gid of everything inside a sandbox, as seen from inside.
+pub const INSIDE_ID: u32 = 1000;
+
+/// First packet: what every sandbox of this jailer looks like.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JailerSpec {
+    /// Unguessable; names the run directory and the cgroups.
+    pub instance: String,
+    /// Directory that holds one directory per running instance.
+    pub run_dir: PathBuf,
+    pub root: RootSpec,
+    pub zygote: Option<ZygoteSpec>,
+    /// Environment of everything inside.
+    pub env: BTreeMap<String, String>,
+    /// Handed to each guest, with the limits of its sandbox filled in.
+    pub guest: GuestConfig,
+    pub require_cgroups: bool,
+    pub require_landlock: bool,
+    /// Layers to leave out. Only the escape suite sets this, to prove that each of its probes notices a
+    /// missing layer.
+    #[serde(default)]
+    pub omit: Vec<Layer>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    UserNamespace,
+    Network,
+    Ipc,
+    Uts,
+    Capabilities,
+    NoNewPrivs,
+    Seccomp,
+    Landlock,
+    Cgroups,
+    Rlimits,
+}
+
+/// The file system tree that sandboxes share, all of it read-only.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct RootSpec {
+    pub binds: Vec<Bind>,
+    /// Path inside, target.
+    pub symlinks: Vec<(String, String)>,
+    /// Path inside, text.
+    pub files: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Bind {
+    pub source: PathBuf,
+    pub target: String,
+}
+
+/// An interpreter that has imported everything and forks into sandboxes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ZygoteSpec {
+    pub argv: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    pub preload: Vec<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Limits {
+    pub cpus: f64,
+    pub memory_bytes: u64,
+    pub processes: u32,
+    pub workspace_bytes: u64,
+    pub tmp_bytes: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "t", rename_all = "snake_case")]
+pub enum ToJailer {
+    Create { id: String, limits: Limits },
+    Dial { id: String },
+    Destroy { id: String },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "t", rename_all = "snake_case")]
+pub enum FromJailer {
+    /// The machine has what it takes. `weaker` names what is missing but was not required.
+    Ready { cgroups: String, landlock: u32, weaker: Vec<String> },
+    /// Nothing can be made here.
+    Unusable { error: JailError },
+    ZygoteReady { seconds: f64, version: String },
+    ZygoteFailed { message: String },
+    /// One descriptor: a stream to the guest.
+    Created { id: String },
+    /// One descriptor: another stream to the guest.
+    Dialed { id: String },
+    Refused { id: String, error: JailError },
+    /// The sandbox ended, whether asked to or not; nothing of it is left.
+    Gone { id: String, why: String },
+}
+
+/// A packet socket, used from the jailer (blocking sends, non-blocking receives) and the server alike.
+#[derive(Debug)]
+pub struct Packets(OwnedFd);
+
+impl AsFd for Packets {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<OwnedFd> for Packets {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+impl From<Packets> for OwnedFd {
+    fn from(packets: Packets) -> Self {
+        packets.0
+    }
+}
+
+/// A packet and what came with it; `None` when the other side is gone.
+pub type Received<T> = Option<(T, Vec<OwnedFd>)>;
+
+impl Packets {
+    pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+        Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+    }
+
+    pub fn send<T: Serialize>(&self, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let json = serde_json::to_vec(message)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(io::Error::other("too many descriptors for one packet"));
+        }
+        sendmsg(&self.0, &[IoSlice::new(&json)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Receives without waiting: `WouldBlock` when nothing is there.
+    pub fn receive<T: DeserializeOwned>(&self) -> io::Result<Received<T>> {
+        self.receive_with(RecvFlags::DONTWAIT)
+    }
+
+    pub fn receive_blocking<T: DeserializeOwned>(&self) -> io::Result<Received<T>> {
+        self.receive_with(RecvFlags::empty())
+    }
+
+    fn receive_with<T: DeserializeOwned>(&self, flags: RecvFlags) -> io::Result<Received<T>> {
+        let mut buffer = vec![0u8; MAX_PACKET];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let flags = flags | RecvFlags::CMSG_CLOEXEC;
+        let received = recvmsg(&self.0, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, flags)?;
+        let mut fds = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                fds.extend(rights);
+            }
+        }
+        if received.bytes == 0 {
+            return Ok(None);
+        }
+        let message = serde_json::from_slice(&buffer[..received.bytes])?;
+        Ok(Some((message, fds)))
+    }
+}

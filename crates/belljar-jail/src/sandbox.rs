@@ -1,0 +1,167 @@
+//! One sandbox, from its first process to its last trace.
+
+use std::{
+    ffi::{CStr, CString},
+    fs::File,
+    io::{Read, Write},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{Mode, OFlags, open},
+    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    pipe::{PipeFlags, pipe_with},
+    system::sethostname,
+};
+
+use crate::{
+    Doing, JailError, Result,
+    cgroup::Cgroups,
+    enter::Policy,
+    protocol::{GuestConfig, Layer, Limits, Packets, ToGuest},
+    root, sys,
+};
+
+/// Where the guest finds the socket to its jailer.
+const CONTROL_FD: i32 = 3;
+
+pub(crate) struct Sandbox {
+    pub(crate) id: String,
+    pub(crate) pid: i32,
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) control: Packets,
+    /// Interpreters that the zygote forked into it and that still run.
+    pub(crate) kernels: u32,
+    pub(crate) oom_kills: u64,
+    pub(crate) limits: Limits,
+}
+
+/// What all sandboxes of a jailer have in common.
+pub(crate) struct Mould {
+    pub(crate) guest: OwnedFd,
+    pub(crate) env: Vec<CString>,
+    pub(crate) config: GuestConfig,
+    pub(crate) policy: Policy,
+    pub(crate) cgroups: Option<Cgroups>,
+}
+
+impl Mould {
+    /// Starts a sandbox; `uid` is its user outside. Returns it with a stream to its guest.
+    pub(crate) fn create(&self, id: &str, limits: &Limits, uid: u32) -> Result<(Sandbox, OwnedFd)> {
+        let cgroups = self.cgroups.as_ref().filter(|_| self.policy.has(Layer::Cgroups));
+        if let Some(cgroups) = cgroups {
+            cgroups.create(id, limits)?;
+        }
+        let made = self.start(id, limits, uid, cgroups);
+        if made.is_err()
+            && let Some(cgroups) = cgroups
+        {
+            cgroups.remove(id);
+        }
+        made
+    }
+
+    fn start(&self, id: &str, limits: &Limits, uid: u32, cgroups: Option<&Cgroups>) -> Result<(Sandbox, OwnedFd)> {
+        let into = cgroups.map(|c| c.clone_into(id)).transpose()?.flatten();
+        let entrances = match (cgroups, &into) {
+            (Some(cgroups), None) => cgroups.entrances(id)?,
+            _ => Vec::new(),
+        };
+        let (control, guest_control) = Packets::pair().doing(|| "make the control socket".into())?;
+        let (status, child_status) = pipe_with(PipeFlags::CLOEXEC).doing(|| "make a pipe".into())?;
+        let mut namespaces = sys::NEW_ALL;
+        for (layer, flag) in
+            [(Layer::Network, libc::CLONE_NEWNET), (Layer::Ipc, libc::CLONE_NEWIPC), (Layer::Uts, libc::CLONE_NEWUTS)]
+        {
+            if !self.policy.has(layer) {
+                namespaces &= !(flag as u64);
+            }
+        }
+        let forked = sys::fork(namespaces, into.as_ref().map(AsFd::as_fd)).map_err(|e| {
+            JailError::new("start the sandbox's first process", e)
+                .hint("`belljar doctor` tells which namespace this machine refuses")
+        })?;
+        let (pid, pidfd) = match forked {
+            sys::Forked::Parent { pid, pidfd } => (pid, pidfd),
+            sys::Forked::Child => {
+                let error = self.become_guest(limits, uid, entrances, &guest_control);
+                let text = serde_json::to_vec(&error).unwrap_or_default();
+                // Nobody else could be told if this fails.
+                let _ = File::from(child_status).write_all(&text);
+                sys::exit_now(70)
+            }
+        };
+        drop((child_status, guest_control));
+        let mut failure = Vec::new();
+        File::from(status).read_to_end(&mut failure).doing(|| "hear from the sandbox".into())?;
+        if !failure.is_empty() {
+            let fallback = |_| JailError::new("start the sandbox", String::from_utf8_lossy(&failure));
+            return Err(serde_json::from_slice(&failure).unwrap_or_else(fallback));
+        }
+        let control = Packets::from(control);
+        let config = GuestConfig {
+            memory_bytes: limits.memory_bytes,
+            processes: limits.processes,
+            ..self.config.clone()
+        };
+        control
+            .send(&ToGuest::Init { config }, &[])
+            .doing(|| "configure the guest".into())?;
+        let sandbox =
+            Sandbox { id: id.into(), pid, pidfd, control, kernels: 0, oom_kills: 0, limits: limits.clone() };
+        let stream = sandbox.dial()?;
+        Ok((sandbox, stream))
+    }
+
+    /// Runs in the new process. Returns only when something failed.
+    fn become_guest(&self, limits: &Limits, uid: u32, entrances: Vec<OwnedFd>, control: &OwnedFd) -> JailError {
+        let prepare = || -> Result<()> {
+            for entrance in entrances {
+                File::from(entrance).write_all(b"0").doing(|| "enter the cgroup".into())?;
+            }
+            sys::unshare(libc::CLONE_NEWCGROUP).doing(|| "make the cgroup namespace".into())?;
+            root::mount_private(limits, uid)?;
+            if self.policy.has(Layer::Network) {
+                sys::loopback_up().doing(|| "bring loopback up".into())?;
+            }
+            if self.policy.has(Layer::Uts) {
+                sethostname(b"belljar").doing(|| "set the host name".into())?;
+            }
+            rustix::process::chdir("/workspace").doing(|| "enter /workspace".into())?;
+            self.policy.enter_user_namespace(uid)?;
+            let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+                .doing(|| "open /dev/null".into())?;
+            // Nothing that a sandbox writes may reach the host's log.
+            for fd in 0..3 {
+                sys::dup_to(null.as_raw_fd(), fd).doing(|| "silence the guest".into())?;
+            }
+            sys::cloexec_from(3).doing(|| "close descriptors".into())?;
+            sys::dup_to(control.as_raw_fd(), CONTROL_FD).doing(|| "pass the control socket".into())?;
+            sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
+                .doing(|| "die with the jailer".into())?;
+            self.policy.drop_all(limits)
+        };
+        if let Err(error) = prepare() {
+            return error;
+        }
+        let env: Vec<&CStr> = self.env.iter().map(CString::as_c_str).collect();
+        let error = sys::exec_fd(self.guest.as_fd(), &[c"belljar-guest"], &env);
+        JailError::new("start the guest", error)
+    }
+}
+
+impl Sandbox {
+    /// A new stream to the guest.
+    pub(crate) fn dial(&self) -> Result<OwnedFd> {
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .doing(|| "make a stream".into())?;
+        self.control.send(&ToGuest::Connection, &[theirs.as_fd()]).doing(|| format!("reach the guest of {}", self.id))?;
+        Ok(ours)
+    }
+
+    /// Ends everything in it: when pid 1 of a pid namespace dies, the kernel kills the rest.
+    pub(crate) fn kill(&self) {
+        // Fails only when it is dead already.
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
+    }
+}

@@ -1,0 +1,137 @@
+//! Removes what an instance left behind that did not get to clean up after itself.
+//!
+//! Every instance holds a lock in its run directory for as long as its jailer lives. Processes never outlive the
+//! jailer (the kernel sees to that); empty cgroups and run directories may.
+
+use std::{
+    fs, io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use rustix::{
+    fs::{AtFlags, FlockOperation, Mode, OFlags, flock, open, unlinkat},
+    process::{Pid, Signal, kill_process},
+};
+
+use crate::{Doing, Result, cgroup};
+
+const LOCK: &str = "lock";
+
+/// A run directory of one's own, locked for as long as this value lives.
+pub(crate) struct RunDir {
+    pub(crate) path: PathBuf,
+    parent: OwnedFd,
+    _lock: OwnedFd,
+}
+
+impl RunDir {
+    pub(crate) fn create(run_dir: &Path, instance: &str) -> Result<Self> {
+        // Under a hidden name until the lock is held, so that a sweep never takes it for abandoned.
+        let hidden = run_dir.join(format!(".{instance}"));
+        let path = run_dir.join(instance);
+        fs::create_dir_all(&hidden).doing(|| format!("make {}", hidden.display()))?;
+        let lock = open(hidden.join(LOCK), OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o600))
+            .doing(|| "make the lock".into())?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).doing(|| "take the lock".into())?;
+        fs::create_dir_all(hidden.join("root")).doing(|| "make the mount point".into())?;
+        fs::rename(&hidden, &path).doing(|| format!("make {}", path.display()))?;
+        let parent = open(run_dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .doing(|| format!("open {}", run_dir.display()))?;
+        Ok(Self { path, parent, _lock: lock })
+    }
+
+    /// Works even when the path is no longer reachable from this process. What cannot be removed is left to the
+    /// next sweep.
+    pub(crate) fn remove(&self) {
+        let Some(name) = self.path.file_name().map(Path::new) else { return };
+        let _ = unlinkat(&self.parent, name.join("root"), AtFlags::REMOVEDIR);
+        let _ = unlinkat(&self.parent, name.join(LOCK), AtFlags::empty());
+        let _ = unlinkat(&self.parent, name, AtFlags::REMOVEDIR);
+    }
+}
+
+/// Removes all traces of dead instances below `run_dir`. Returns their names.
+pub fn sweep(run_dir: &Path) -> io::Result<Vec<String>> {
+    let mut swept = Vec::new();
+    let entries = match fs::read_dir(run_dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(swept),
+        entries => entries?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        let Some(name) = path.file_name().and_then(|n| n.to_str()) else { continue };
+        if name.starts_with('.') || !is_abandoned(&path) {
+            continue;
+        }
+        remove_cgroups(name);
+        fs::remove_dir_all(&path)?;
+        swept.push(name.to_string());
+    }
+    Ok(swept)
+}
+
+fn is_abandoned(dir: &Path) -> bool {
+    match open(dir.join(LOCK), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok(),
+        Err(rustix::io::Errno::NOENT) => true,
+        Err(_) => false,
+    }
+}
+
+fn remove_cgroups(instance: &str) {
+    let Ok(hierarchy) = cgroup::discover() else { return };
+    for base in hierarchy.bases {
+        let dir = base.join(cgroup::instance_name(instance));
+        for _ in 0..50 {
+            kill_all_below(&dir);
+            remove_tree(&dir);
+            if !dir.exists() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Only processes of a dead instance are in its cgroups.
+fn kill_all_below(dir: &Path) {
+    for dir in subdirectories(dir).into_iter().chain([dir.to_path_buf()]) {
+        let procs = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+        for pid in procs.lines().filter_map(|l| l.parse().ok()).filter_map(Pid::from_raw) {
+            // It may have ended meanwhile.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+fn remove_tree(dir: &Path) {
+    for child in subdirectories(dir) {
+        // Busy until its last process is gone: the caller tries again.
+        let _ = fs::remove_dir(child);
+    }
+    let _ = fs::remove_dir(dir);
+}
+
+fn subdirectories(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    entries.flatten().map(|e| e.path()).filter(|p| p.is_dir()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_living_instance_is_left_alone_and_a_dead_one_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let living = RunDir::create(dir.path(), "living").unwrap();
+        drop(RunDir::create(dir.path(), "dead").unwrap());
+        assert_eq!(sweep(dir.path()).unwrap(), ["dead"]);
+        assert!(living.path.exists());
+        assert!(!dir.path().join("dead").exists());
+        assert_eq!(sweep(&dir.path().join("missing")).unwrap(), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,263 @@
+//! The system calls that no safe library offers, each wrapped once.
+
+use std::{
+    ffi::CStr,
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+};
+
+pub(crate) const NEW_ALL: u64 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS) as u64;
+
+/// The libc crate's constant of this name is too narrow.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+pub(crate) enum Forked {
+    Child,
+    Parent { pid: i32, pidfd: OwnedFd },
+}
+
+/// `clone3` with fork semantics. The caller must be single threaded: the child goes on with a copy of all
+/// memory, locks included.
+pub(crate) fn fork(namespaces: u64, into_cgroup: Option<BorrowedFd<'_>>) -> io::Result<Forked> {
+    let mut pidfd: RawFd = -1;
+    // SAFETY: clone_args is plain data for which all-zero is valid.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = namespaces | libc::CLONE_PIDFD as u64;
+    args.pidfd = &raw mut pidfd as u64;
+    args.exit_signal = libc::SIGCHLD as u64;
+    if let Some(cgroup) = into_cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = cgroup.as_raw_fd() as u64;
+    }
+    // SAFETY: without CLONE_VM the child gets its own copy of this stack and memory; args outlives the call.
+    let pid = check(unsafe {
+        libc::syscall(libc::SYS_clone3, &raw const args, std::mem::size_of::<libc::clone_args>())
+    })?;
+    if pid == 0 {
+        return Ok(Forked::Child);
+    }
+    // SAFETY: the kernel stored a fresh descriptor that nobody else owns.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Forked::Parent { pid: pid as i32, pidfd })
+}
+
+pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
+    // SAFETY: takes no pointers; the caller is single threaded, so no other thread's view changes.
+    check(unsafe { libc::unshare(flags) }.into()).map(drop)
+}
+
+/// Adds attributes to a mount (and all below it) without clearing any that are locked.
+pub(crate) fn mount_setattr(path: &CStr, recursive: bool, set: u64) -> io::Result<()> {
+    let attr = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let flags = if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: path is NUL-terminated and attr is valid for the call.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            flags,
+            &raw const attr,
+            std::mem::size_of::<libc::mount_attr>(),
+        )
+    })
+    .map(drop)
+}
+
+pub(crate) fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<libc::c_int> {
+    // SAFETY: only used with options whose arguments are plain numbers.
+    check(unsafe { libc::prctl(option, value, 0, 0, 0) }.into()).map(|v| v as libc::c_int)
+}
+
+pub(crate) fn set_ids(uid: u32, gid: u32) -> io::Result<()> {
+    // SAFETY: raw system calls without pointers; the caller is single threaded, so it is the whole process.
+    unsafe {
+        check(libc::syscall(libc::SYS_setresgid, gid, gid, gid))?;
+        check(libc::syscall(libc::SYS_setresuid, uid, uid, uid)).map(drop)
+    }
+}
+
+pub(crate) fn clear_groups() -> io::Result<()> {
+    // SAFETY: a count of zero means that the pointer is not read.
+    check(unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) }).map(drop)
+}
+
+#[repr(C)]
+struct CapHeader {
+    version: u32,
+    pid: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct CapData {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+const CAP_VERSION_3: u32 = 0x2008_0522;
+pub(crate) const CAP_SYS_ADMIN: u32 = 21;
+
+/// Sets effective and permitted capabilities to `mask`, inheritable ones to none.
+pub(crate) fn set_caps(mask: u64) -> io::Result<()> {
+    let header = CapHeader { version: CAP_VERSION_3, pid: 0 };
+    let word = |shift: u32| {
+        let bits = (mask >> shift) as u32;
+        CapData { effective: bits, permitted: bits, inheritable: 0 }
+    };
+    let data = [word(0), word(32)];
+    // SAFETY: both structures have the layout of version 3 and live through the call.
+    check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) }).map(drop)
+}
+
+/// Whether this process holds CAP_SYS_ADMIN.
+pub(crate) fn has_sys_admin() -> bool {
+    let header = CapHeader { version: CAP_VERSION_3, pid: 0 };
+    let mut data = [CapData { effective: 0, permitted: 0, inheritable: 0 }; 2];
+    // SAFETY: both structures have the layout of version 3 and live through the call.
+    let result = unsafe { libc::syscall(libc::SYS_capget, &raw const header, data.as_mut_ptr()) };
+    result == 0 && data[0].effective & (1 << CAP_SYS_ADMIN) != 0
+}
+
+/// Empties the bounding set, so that not even a file capability could bring one back.
+pub(crate) fn drop_bounding_set() -> io::Result<()> {
+    for cap in 0..64 {
+        match prctl(libc::PR_CAPBSET_DROP, cap) {
+            Ok(_) => {}
+            // Beyond the last capability this kernel knows.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => break,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn set_rlimit(resource: u32, limit: u64) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+    // SAFETY: limit is valid for the call.
+    check(unsafe { libc::setrlimit(resource, &raw const limit) }.into()).map(drop)
+}
+
+pub(crate) fn get_rlimit(resource: u32) -> io::Result<libc::rlimit> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: limit is valid for the call.
+    check(unsafe { libc::getrlimit(resource, &raw mut limit) }.into())?;
+    Ok(limit)
+}
+
+/// Marks every descriptor from `first` up as close-on-exec.
+pub(crate) fn cloexec_from(first: u32) -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) }).map(drop)
+}
+
+/// Puts a copy of `fd` at `number`, kept across exec.
+pub(crate) fn dup_to(fd: RawFd, number: RawFd) -> io::Result<()> {
+    if fd == number {
+        // dup3 refuses equal numbers, and the flag has to go.
+        // SAFETY: plain descriptor flags.
+        return check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }.into()).map(drop);
+    }
+    // SAFETY: what was at `number` is replaced on purpose: only called in a child about to exec.
+    check(unsafe { libc::dup2(fd, number) }.into()).map(drop)
+}
+
+/// Becomes the program behind `program`. Returns only on failure.
+pub(crate) fn exec_fd(program: BorrowedFd<'_>, argv: &[&CStr], env: &[&CStr]) -> io::Error {
+    let pointers = |list: &[&CStr]| -> Vec<*const libc::c_char> {
+        list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let (argv, env) = (pointers(argv), pointers(env));
+    // SAFETY: both arrays are NULL-terminated lists of NUL-terminated strings that outlive the call.
+    unsafe {
+        libc::syscall(
+            libc::SYS_execveat,
+            program.as_raw_fd(),
+            c"".as_ptr(),
+            argv.as_ptr(),
+            env.as_ptr(),
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    io::Error::last_os_error()
+}
+
+/// Ends the calling process without running destructors or exit handlers: for children between fork and exec.
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: never returns; nothing of this process is used afterwards.
+    unsafe { libc::_exit(code) }
+}
+
+pub(crate) fn install_seccomp(program: &[libc::sock_filter]) -> io::Result<()> {
+    let prog = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+    // SAFETY: the program is only read, and lives through the call.
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const prog) }).map(drop)
+}
+
+/// The Landlock version of this kernel, 0 when it has none.
+pub(crate) fn landlock_abi() -> u32 {
+    const VERSION: u32 = 1;
+    // SAFETY: with the version flag no pointer is read.
+    let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, VERSION) };
+    abi.max(0) as u32
+}
+
+pub(crate) fn landlock_create(handled: u64) -> io::Result<OwnedFd> {
+    // SAFETY: the attribute is one u64, as in the first version of the interface.
+    let fd = check(unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, &raw const handled, std::mem::size_of::<u64>(), 0)
+    })?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+pub(crate) fn landlock_allow(ruleset: BorrowedFd<'_>, beneath: BorrowedFd<'_>, access: u64) -> io::Result<()> {
+    const PATH_BENEATH: u32 = 1;
+    #[repr(C, packed)]
+    struct PathBeneath {
+        access: u64,
+        parent: i32,
+    }
+    let rule = PathBeneath { access, parent: beneath.as_raw_fd() };
+    // SAFETY: the rule has the kernel's packed layout and lives through the call.
+    check(unsafe {
+        libc::syscall(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), PATH_BENEATH, &raw const rule, 0)
+    })
+    .map(drop)
+}
+
+pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) }).map(drop)
+}
+
+/// Brings the loopback interface of the current network namespace up.
+pub(crate) fn loopback_up() -> io::Result<()> {
+    // SAFETY: plain system calls on a descriptor made here; ifreq is plain data and outlives the calls.
+    unsafe {
+        let fd = check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).into())?;
+        let fd = OwnedFd::from_raw_fd(fd as RawFd);
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_name[0] = b'l' as libc::c_char;
+        request.ifr_name[1] = b'o' as libc::c_char;
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        check(libc::ioctl(fd.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request).into()).map(drop)
+    }
+}
+
+/// Reaps one child that ended, if there is one.
+pub(crate) fn reap() -> Option<(i32, i32)> {
+    let mut status = 0;
+    // SAFETY: status is valid for the call.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    (pid > 0).then_some((pid, status))
+}

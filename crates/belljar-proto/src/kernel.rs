@@ -1,0 +1,43 @@
+//! What the guest and an interpreter ("kernel") say to each other, in the same frames.
+//!
+//! Standard output and error are not here: they are pipes, so that subprocesses and C code are heard too.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Language, ProgramError};
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "t", rename_all = "snake_case")]
+pub enum ToKernel {
+    /// The code is the body.
+    Run { id: u64 },
+    /// Sent together with SIGINT, for kernels whose signal handlers cannot run while code does.
+    Interrupt { id: u64 },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "t", rename_all = "snake_case")]
+pub enum FromKernel {
+    Hello {
+        pid: i32,
+        language: Language,
+        version: String,
+    },
+    Display {
+        id: u64,
+        #[serde(default)]
+        result: bool,
+        parts: Vec<(String, usize)>,
+    },
+    Done {
+        id: u64,
+        ok: bool,
+        #[serde(default)]
+        error: Option<ProgramError>,
+        #[serde(default)]
+        interrupted: bool,
+    },
+    Fatal {
+        message: String,
+    },
+}

@@ -1,0 +1,62 @@
+//! Where sandboxes come from. Kept small on purpose: code, files, processes and browser never pass through
+//! here, they go through the stream that [`Machine::dial`] returns.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use tokio::net::UnixStream;
+
+/// Limits of one sandbox. Every one of them is enforced from outside the sandbox.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    pub cpus: f64,
+    pub memory_bytes: u64,
+    pub processes: u32,
+    pub workspace_bytes: u64,
+    pub tmp_bytes: u64,
+}
+
+impl Default for Limits {
+    /// The flavor `medium`.
+    fn default() -> Self {
+        Self {
+            cpus: 2.0,
+            memory_bytes: 2048 << 20,
+            processes: 256,
+            workspace_bytes: 1024 << 20,
+            tmp_bytes: 256 << 20,
+        }
+    }
+}
+
+/// Why a backend could not do what it was asked, in words for the operator.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct BackendError {
+    pub message: String,
+}
+
+impl BackendError {
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+}
+
+#[async_trait]
+pub trait Backend: Send + Sync {
+    /// Resolves when sandboxes can be made; an error says what is missing on this machine.
+    async fn ready(&self) -> Result<(), BackendError>;
+    /// A sandbox with its guest running and nothing in it yet.
+    async fn create(&self, limits: &Limits) -> Result<Arc<dyn Machine>, BackendError>;
+    /// Ends every sandbox; returns when nothing of them is left or `grace` has passed.
+    async fn shutdown(&self, grace: Duration);
+}
+
+#[async_trait]
+pub trait Machine: Send + Sync {
+    fn id(&self) -> &str;
+    /// A new stream to the guest.
+    async fn dial(&self) -> Result<UnixStream, BackendError>;
+    /// Ends the sandbox and waits until nothing of it is left. Safe to repeat.
+    async fn destroy(&self) -> Result<(), BackendError>;
+}

@@ -1,0 +1,142 @@
+//! What the doors and tools see of a sandbox.
+
+use std::{sync::Arc, time::Duration};
+
+use belljar_proto::Language;
+use jiff::Timestamp;
+
+pub use belljar_proto::{Ending, Entry, EntryType, ProgramError, Stream};
+
+/// A tenant. Objects of one caller do not exist for another.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Caller(Arc<str>);
+
+impl Caller {
+    pub fn new(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Ready sandboxes kept per language.
+    pub pool_size: usize,
+    /// The languages that are kept ready; others start when first asked for.
+    pub pool_languages: Vec<Language>,
+    /// A ready sandbox older than this is replaced.
+    pub pool_max_age: Duration,
+    pub contexts_per_caller: usize,
+    /// A context that nobody used for this long is stopped.
+    pub idle_timeout: Duration,
+    /// Time limit of a run that names none.
+    pub run_timeout: Duration,
+    /// The longest time limit a run may ask for.
+    pub max_run_timeout: Duration,
+    /// Bytes of each output stream that a result carries.
+    pub output_cap: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            pool_size: 3,
+            pool_languages: vec![Language::Python],
+            pool_max_age: Duration::from_secs(60 * 60),
+            contexts_per_caller: 50,
+            idle_timeout: Duration::from_secs(60 * 60),
+            run_timeout: Duration::from_secs(30),
+            max_run_timeout: Duration::from_secs(60 * 60),
+            output_cap: 100_000,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct NewContext {
+    pub name: String,
+    pub language: Language,
+    pub description: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct ContextInfo {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+    pub language: Language,
+    pub created_at: Timestamp,
+    pub last_used: Timestamp,
+}
+
+#[derive(Debug, Clone)]
+pub struct RunRequest {
+    pub code: String,
+    /// `None`: the server's default.
+    pub timeout: Option<Duration>,
+    /// Receives output while the code runs. The run waits when the receiver does not keep up.
+    pub live: Option<tokio::sync::mpsc::Sender<Chunk>>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Chunk {
+    pub stream: Stream,
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Debug, Clone)]
+pub struct RunOutcome {
+    /// The run's number within its context, counted from 1.
+    pub number: u64,
+    pub success: bool,
+    pub error: Option<ProgramError>,
+    pub ending: Ending,
+    pub duration: Duration,
+    /// The time limit that was in force.
+    pub timeout: Duration,
+    pub stdout: Output,
+    pub stderr: Output,
+    pub displays: Vec<Display>,
+    pub notes: Vec<String>,
+}
+
+/// One stream of a finished run: all of it, or its head and tail.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Output {
+    pub head: String,
+    /// Empty unless something was cut between.
+    pub tail: String,
+    /// Bytes written in all.
+    pub total: u64,
+    /// Bytes left out between head and tail.
+    pub cut: u64,
+    /// Where the whole stream is, when something was cut.
+    pub file: Option<String>,
+    /// How much of the stream that file holds.
+    pub file_bytes: u64,
+}
+
+/// One value in several forms, e.g. `text/plain` and `text/html`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Display {
+    /// The value of the cell's last expression.
+    pub result: bool,
+    pub parts: Vec<(String, Vec<u8>)>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Listing {
+    pub entries: Vec<Entry>,
+    pub truncated: bool,
+}
+
+/// The figures of the source document's health check.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Health {
+    pub interpreter_ready: bool,
+    pub interpreter_status: String,
+    pub session_pool_size: usize,
+    pub session_pool_available: usize,
+    pub all_sessions_healthy: bool,
+    pub startup_time_seconds: f64,
+    pub contexts: usize,
+}

@@ -1,0 +1,26 @@
+//! Everything that is shown to a model, or taken from one, has a named cap.
+
+/// Images in one result; the others are described.
+pub const MAX_IMAGES: usize = 10;
+/// Bytes of all images in one result, before base64.
+pub const MAX_IMAGE_BYTES: usize = 5_000_000;
+/// Rich outputs described in one result.
+pub const MAX_OUTPUTS: usize = 50;
+/// Bytes of one rich text (HTML, JSON, the value of the last expression).
+pub const MAX_RICH_TEXT: usize = 20_000;
+/// Bytes of all rich texts of one result together.
+pub const MAX_RICH_TEXT_IN_ALL: usize = 100_000;
+/// Bytes of an exception's message.
+pub const MAX_ERROR_MESSAGE: usize = 4_000;
+/// Bytes of a program.
+pub const MAX_CODE: usize = 4 << 20;
+/// Characters of a context's description.
+pub const MAX_DESCRIPTION: usize = 1_000;
+/// Decoded bytes of one upload.
+pub const MAX_UPLOAD: usize = 10 << 20;
+/// Bytes of a file that a result carries; a larger one is a resource link.
+pub const MAX_DOWNLOAD: usize = 1_000_000;
+/// Entries of one listing that a result carries.
+pub const MAX_ENTRIES: usize = 1_000;
+/// Characters of an offending value that an error message repeats.
+pub const MAX_QUOTED: usize = 60;

@@ -1,0 +1,90 @@
+//! What a model sees: one file per tool, each with its schema, its validation and a bounded, readable result.
+//!
+//! No types of MCP or ACP are here: the doors convert. A new tool is one new file and one line in
+//! [`registry`].
+
+mod args;
+mod caps;
+mod contexts;
+mod error;
+mod output;
+pub mod registry;
+mod schema;
+mod text;
+pub mod uri;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use belljar_sandbox::{Caller, ContextInfo, Error, Language, SandboxService, Settings};
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+pub use caps::*;
+pub use error::ToolError;
+pub use output::{Content, ToolOutput};
+pub use registry::{Registry, UnknownToolset};
+pub use text::mime_of;
+
+#[async_trait]
+pub trait Tool: Send + Sync {
+    fn spec(&self) -> &ToolSpec;
+    async fn call(&self, cx: &CallContext, args: Value) -> Result<ToolOutput, ToolError>;
+}
+
+/// How a tool presents itself. Made once at start: it must not differ between two listings.
+#[derive(Debug, Clone)]
+pub struct ToolSpec {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub description: String,
+    pub input_schema: Map<String, Value>,
+    pub output_schema: Option<Map<String, Value>>,
+    pub annotations: Annotations,
+}
+
+/// All four are always stated, because the protocol's defaults assume the worst.
+#[derive(Debug, Clone, Copy)]
+pub struct Annotations {
+    pub read_only: bool,
+    pub destructive: bool,
+    pub idempotent: bool,
+    pub open_world: bool,
+}
+
+/// What the texts and schemas of the tools depend on.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub settings: Settings,
+    /// A call without `context_id` means the caller's default context.
+    pub default_context: bool,
+}
+
+/// One call, as the door hands it over.
+pub struct CallContext {
+    pub service: Arc<SandboxService>,
+    pub caller: Caller,
+    pub cancel: CancellationToken,
+    /// Where output goes while the code runs, when the client wants to see it.
+    pub progress: Option<Arc<dyn ProgressSink>>,
+    pub default_context: bool,
+}
+
+/// Receives output as it is written. Called often, so it must only take note and return.
+pub trait ProgressSink: Send + Sync {
+    fn output(&self, bytes: &[u8]);
+}
+
+impl CallContext {
+    /// The context that a call means: by id, by name, or the caller's default one.
+    async fn context(&self, given: Option<&str>) -> Result<ContextInfo, ToolError> {
+        match given {
+            Some(context) => Ok(self.service.find_context(&self.caller, context)?),
+            None if self.default_context => {
+                Ok(self.service.default_context(&self.caller, Language::Python).await?)
+            }
+            // The schema requires it, so this is only reached by a tool that forgot to say so.
+            None => Err(Error::InvalidParams("Missing argument: 'context_id' is required".to_owned()).into()),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Which tools there are, by toolset.
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::{Options, Tool, contexts};
+
+type Make = fn(&Options) -> Arc<dyn Tool>;
+
+/// Tools that are offered together.
+pub struct Toolset {
+    pub name: &'static str,
+    pub about: &'static str,
+    tools: &'static [Make],
+}
+
+/// In the order in which they are listed to clients.
+pub const TOOLSETS: &[Toolset] = &[Toolset {
+    name: "contexts",
+    about: "live Python and JavaScript interpreters, each in its own sandbox",
+    tools: &[
+        contexts::create_context::make,
+        contexts::run_code::make,
+        contexts::stop_context::make,
+        contexts::list_contexts::make,
+        contexts::upload_file::make,
+        contexts::download_file::make,
+        contexts::list_files::make,
+    ],
+}];
+
+/// The name that stands for every toolset.
+pub const ALL: &str = "all";
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct UnknownToolset(pub String);
+
+impl std::fmt::Display for UnknownToolset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "unknown toolset {:?}; known: {}", self.0, known_names().join(", "))
+    }
+}
+
+impl std::error::Error for UnknownToolset {}
+
+pub fn known_names() -> Vec<&'static str> {
+    TOOLSETS.iter().map(|set| set.name).chain([ALL]).collect()
+}
+
+/// The tools that one server offers.
+pub struct Registry {
+    tools: Vec<Arc<dyn Tool>>,
+    by_name: HashMap<&'static str, usize>,
+}
+
+impl Registry {
+    /// The tools of the named toolsets. The order of the names does not matter, so that the same choice
+    /// always gives the same list.
+    pub fn new(toolsets: &[impl AsRef<str>], options: &Options) -> Result<Self, UnknownToolset> {
+        let named = |name: &str| toolsets.iter().any(|given| given.as_ref() == name);
+        if let Some(unknown) = toolsets.iter().find(|name| !known_names().contains(&name.as_ref())) {
+            return Err(UnknownToolset(unknown.as_ref().to_owned()));
+        }
+        let mut registry = Self { tools: Vec::new(), by_name: HashMap::new() };
+        for set in TOOLSETS.iter().filter(|set| named(ALL) || named(set.name)) {
+            for make in set.tools {
+                registry.add(make(options));
+            }
+        }
+        Ok(registry)
+    }
+
+    fn add(&mut self, tool: Arc<dyn Tool>) {
+        let name = tool.spec().name;
+        if !self.by_name.contains_key(name) {
+            self.by_name.insert(name, self.tools.len());
+            self.tools.push(tool);
+        }
+    }
+
+    pub fn tools(&self) -> &[Arc<dyn Tool>] {
+        &self.tools
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        self.by_name.get(name).map(|index| &self.tools[*index])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use belljar_sandbox::Settings;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn options(default_context: bool) -> Options {
+        Options { settings: Settings::default(), default_context }
+    }
+
+    fn listing(registry: &Registry) -> Vec<Value> {
+        let spec = |tool: &Arc<dyn Tool>| {
+            let spec = tool.spec();
+            json!({
+                "name": spec.name,
+                "title": spec.title,
+                "description": spec.description,
+                "inputSchema": spec.input_schema,
+                "outputSchema": spec.output_schema,
+                "annotations": {
+                    "readOnly": spec.annotations.read_only,
+                    "destructive": spec.annotations.destructive,
+                    "idempotent": spec.annotations.idempotent,
+                    "openWorld": spec.annotations.open_world,
+                },
+            })
+        };
+        registry.tools().iter().map(spec).collect()
+    }
+
+    #[test]
+    fn the_listing_is_as_agreed() {
+        insta::assert_json_snapshot!(listing(&Registry::new(&["contexts"], &options(false)).unwrap()));
+    }
+
+    #[test]
+    fn naming_a_toolset_twice_or_all_changes_nothing() {
+        let once = listing(&Registry::new(&["contexts"], &options(false)).unwrap());
+        assert_eq!(once, listing(&Registry::new(&["contexts", "contexts"], &options(false)).unwrap()));
+        assert!(Registry::new(&["all"], &options(false)).unwrap().get("run_code").is_some());
+    }
+
+    #[test]
+    fn a_default_context_makes_the_id_optional() {
+        for (default_context, required) in [(false, true), (true, false)] {
+            let registry = Registry::new(&["contexts"], &options(default_context)).unwrap();
+            let schema = Value::Object(registry.get("run_code").unwrap().spec().input_schema.clone());
+            let names = schema["required"].as_array().unwrap();
+            assert_eq!(names.contains(&json!("context_id")), required);
+            assert!(names.contains(&json!("code")));
+        }
+    }
+
+    #[test]
+    fn an_unknown_toolset_is_named_with_the_known_ones() {
+        let error = Registry::new(&["contexts", "browsers"], &options(false)).err().unwrap();
+        assert_eq!(error.to_string(), "unknown toolset \"browsers\"; known: contexts, all");
+    }
+}

@@ -1,0 +1,20 @@
+use std::process::ExitCode;
+
+use anyhow::Context;
+use belljar_tools::{Options, Registry};
+
+use crate::{config::Config, mcp};
+
+pub(crate) fn run(config: Config) -> anyhow::Result<ExitCode> {
+    let options = Options { settings: config.service.clone(), default_context: config.default_context };
+    let registry = Registry::new(&config.toolsets, &options)
+        .map_err(|unknown| anyhow::anyhow!("{}: {unknown}", config.origin("toolsets")))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let result = runtime.block_on(mcp::serve(config, registry));
+    // Reading a terminal blocks a thread that nothing can wake: leave it behind.
+    runtime.shutdown_background();
+    result.map(|()| ExitCode::SUCCESS)
+}

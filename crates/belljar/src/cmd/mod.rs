@@ -1,0 +1,8 @@
+//! One file per command.
+
+pub(crate) mod config;
+pub(crate) mod doctor;
+pub(crate) mod jail;
+pub(crate) mod mcp;
+pub(crate) mod run;
+pub(crate) mod setup;

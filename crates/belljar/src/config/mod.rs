@@ -1,0 +1,221 @@
+//! Flags beat environment beats the settings file beats defaults, and every value remembers where it came
+//! from.
+
+#[cfg(test)]
+mod docs;
+mod file;
+mod settings;
+mod value;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::bail;
+use belljar_sandbox::{Limits, Settings};
+
+pub(crate) use settings::{SETTINGS, Setting};
+use value::Value;
+
+/// Looks up an environment variable.
+pub(crate) type Environment = dyn Fn(&str) -> Option<String>;
+
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) home: PathBuf,
+    pub(crate) toolsets: Vec<String>,
+    pub(crate) default_context: bool,
+    pub(crate) log: String,
+    pub(crate) python: Option<PathBuf>,
+    pub(crate) node: Option<PathBuf>,
+    pub(crate) service: Settings,
+    pub(crate) limits: Limits,
+    pub(crate) cgroups: Demand,
+    pub(crate) landlock: Demand,
+    /// Every setting, in the order of the table.
+    pub(crate) resolved: Vec<Resolved>,
+}
+
+/// What happens when the machine lacks a layer of isolation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// Go on without it, and say so.
+    Auto,
+    /// Refuse to start.
+    Required,
+}
+
+/// A setting, its value and where that came from.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub(crate) setting: &'static Setting,
+    pub(crate) text: String,
+    pub(crate) origin: Origin,
+    value: Value,
+}
+
+impl Resolved {
+    pub(crate) fn shown(&self) -> &str {
+        if self.text.is_empty() { self.setting.default_text() } else { &self.text }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Flag(String),
+    Environment(String),
+    File(PathBuf),
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(name) => write!(f, "flag --{name}"),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+impl Config {
+    pub(crate) fn load(
+        flags: &BTreeMap<&'static str, String>,
+        environment: &Environment,
+        named_file: Option<&Path>,
+    ) -> anyhow::Result<Self> {
+        let file = file::read(named_file, environment)?;
+        let mut resolved = Vec::with_capacity(SETTINGS.len());
+        for setting in SETTINGS {
+            // A variable that is set to nothing is as good as not set.
+            let from_environment = || environment(&setting.env()).filter(|text| !text.is_empty());
+            let (text, origin) = if let Some(text) = flags.get(setting.key) {
+                (text.clone(), Origin::Flag(setting.flag()))
+            } else if let Some(text) = from_environment() {
+                (text, Origin::Environment(setting.env()))
+            } else if let Some((file, text)) = file.as_ref().and_then(|file| Some((file, file.get(setting.key)?))) {
+                (text.to_owned(), Origin::File(file.path.clone()))
+            } else {
+                (default(setting, environment)?, Origin::Default)
+            };
+            let Some(value) = setting.accepts.parse(&text) else {
+                bail!("{}: {origin}: {text:?} is not {}", setting.key, setting.accepts.describe());
+            };
+            resolved.push(Resolved { setting, text, origin, value });
+        }
+        let config = build(resolved);
+        if config.service.run_timeout > config.service.max_run_timeout {
+            bail!(
+                "run.timeout ({}, {}) is more than run.max_timeout ({}, {})",
+                config.get("run.timeout").text,
+                config.origin("run.timeout"),
+                config.get("run.max_timeout").text,
+                config.origin("run.max_timeout"),
+            );
+        }
+        Ok(config)
+    }
+
+    pub(crate) fn origin(&self, key: &str) -> &Origin {
+        &self.get(key).origin
+    }
+
+    fn get(&self, key: &str) -> &Resolved {
+        Values(&self.resolved).resolved(key)
+    }
+}
+
+fn build(resolved: Vec<Resolved>) -> Config {
+    let values = Values(&resolved);
+    Config {
+        home: values.path("home").unwrap_or_default(),
+        toolsets: values.list("toolsets"),
+        default_context: values.switch("default_context"),
+        log: values.text("log"),
+        python: values.path("python"),
+        node: values.path("node"),
+        service: Settings {
+            pool_size: values.count("pool.size") as usize,
+            pool_max_age: values.duration("pool.max_age"),
+            contexts_per_caller: values.count("contexts.max") as usize,
+            idle_timeout: values.duration("contexts.idle_timeout"),
+            run_timeout: values.duration("run.timeout"),
+            max_run_timeout: values.duration("run.max_timeout"),
+            output_cap: values.count("output.cap") as usize,
+            ..Settings::default()
+        },
+        limits: Limits {
+            cpus: values.decimal("limits.cpus"),
+            memory_bytes: values.bytes("limits.memory"),
+            processes: values.count("limits.processes") as u32,
+            workspace_bytes: values.bytes("limits.workspace"),
+            tmp_bytes: values.bytes("limits.tmp"),
+        },
+        cgroups: values.demand("isolation.cgroups"),
+        landlock: values.demand("isolation.landlock"),
+        resolved,
+    }
+}
+
+/// Typed access. The table and these calls are both ours: where they disagree, the first start of the
+/// program says so, and so does a test.
+struct Values<'a>(&'a [Resolved]);
+
+macro_rules! typed {
+    ($name:ident, $variant:ident, $type:ty) => {
+        fn $name(&self, key: &str) -> $type {
+            match &self.resolved(key).value {
+                Value::$variant(value) => value.clone(),
+                other => panic!("the setting {key} is {other:?}"),
+            }
+        }
+    };
+}
+
+impl<'a> Values<'a> {
+    fn resolved(&self, key: &str) -> &'a Resolved {
+        match self.0.iter().find(|resolved| resolved.setting.key == key) {
+            Some(resolved) => resolved,
+            None => panic!("there is no setting {key}"),
+        }
+    }
+
+    typed!(path, Path, Option<PathBuf>);
+    typed!(list, List, Vec<String>);
+    typed!(text, Text, String);
+    typed!(switch, Switch, bool);
+    typed!(count, Count, u64);
+    typed!(decimal, Decimal, f64);
+    typed!(duration, Duration, Duration);
+    typed!(bytes, Bytes, u64);
+    typed!(word, OneOf, usize);
+
+    fn demand(&self, key: &str) -> Demand {
+        if self.word(key) == 1 { Demand::Required } else { Demand::Auto }
+    }
+}
+
+fn default(setting: &Setting, environment: &Environment) -> anyhow::Result<String> {
+    if setting.key != "home" {
+        return Ok(setting.default.to_owned());
+    }
+    match xdg(environment, "XDG_DATA_HOME", ".local/share") {
+        Some(path) => Ok(path.to_string_lossy().into_owned()),
+        None => bail!("there is no home directory to keep state in: set {} to a directory", setting.env()),
+    }
+}
+
+/// Belljar's part of a base directory. A relative one must be ignored, the specification says.
+fn xdg(environment: &Environment, variable: &str, under_home: &str) -> Option<PathBuf> {
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let own = environment(variable).map(PathBuf::from).filter(absolute);
+    let home = || Some(environment("HOME").map(PathBuf::from).filter(absolute)?.join(under_home));
+    Some(own.or_else(home)?.join("belljar"))
+}
+
+#[cfg(test)]
+mod tests;

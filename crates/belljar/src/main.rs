@@ -1,0 +1,51 @@
+//! The doors of Belljar. Flags, environment and the settings file become one [`config::Config`] here, before
+//! any command runs.
+
+mod backend;
+mod cli;
+mod cmd;
+mod config;
+mod logging;
+mod mcp;
+
+use std::{io::Write, process::ExitCode};
+
+fn main() -> ExitCode {
+    // Started once per sandbox, with a spec on a descriptor and no use for settings: not a millisecond more.
+    if cmd::jail::requested() {
+        return finish(cmd::jail::run(), 0);
+    }
+    let arguments = match cli::parse(std::env::args_os()) {
+        Ok(arguments) => arguments,
+        Err(error) => error.exit(),
+    };
+    let verbose = arguments.cli.verbose;
+    finish(dispatch(arguments), verbose)
+}
+
+fn dispatch(arguments: cli::Arguments) -> anyhow::Result<ExitCode> {
+    let environment = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    let config = config::Config::load(&arguments.flags, &environment, arguments.cli.config.as_deref())?;
+    logging::init(&config);
+    match arguments.cli.command {
+        cli::Command::Mcp => cmd::mcp::run(config),
+        cli::Command::Run(arguments) => cmd::run::run(config, arguments),
+        cli::Command::Setup(arguments) => cmd::setup::run(config, arguments),
+        cli::Command::Doctor(arguments) => cmd::doctor::run(config, arguments),
+        cli::Command::Config(cli::ConfigCommand::Show(arguments)) => cmd::config::show(&config, &arguments),
+    }
+}
+
+fn finish(result: anyhow::Result<ExitCode>, verbose: u8) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        let mut stderr = std::io::stderr().lock();
+        let _ = writeln!(stderr, "error: {error}");
+        let causes = error.chain().skip(1);
+        if verbose > 0 {
+            causes.for_each(|cause| drop(writeln!(stderr, "  caused by: {cause}")));
+        } else if causes.count() > 0 {
+            let _ = writeln!(stderr, "  (-v shows the causes)");
+        }
+        ExitCode::FAILURE
+    })
+}
