@@ -239,8 +239,9 @@ impl Live {
     }
 
     async fn interrupt(&mut self, id: u64) {
-        // Either way may fail when the interpreter is dying; then its end is what the run reports.
-        let _ = kill_process(self.pid, Signal::INT);
+        // Either way may fail when the interpreter is dying; then its end is what the run reports. The frame comes
+        // first: it says which run the signal is meant for.
         let _ = self.send(&ToKernel::Interrupt { id }, &[]).await;
+        let _ = kill_process(self.pid, Signal::INT);
     }
 }

@@ -67,8 +67,10 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<()> {
     for (name, target) in [("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
         symlink(format!("/proc/self/{target}"), format!("dev/{name}")).doing(|| format!("link /dev/{name}"))?;
     }
-    // The zygote lives in this tree and needs a /proc; every sandbox mounts its own over it.
+    // The zygote lives in this tree and needs a /proc and a /tmp; every sandbox mounts its own over them.
     mount_bind_recursive("/proc", "proc").doing(|| "bind /proc".into())?;
+    let options = CString::new("mode=1777,size=16m").doing(String::new)?;
+    mount("belljar", "tmp", "tmpfs", flags, Some(options.as_c_str())).doing(|| "mount /tmp".into())?;
 
     pivot_root(".", ".").doing(|| "pivot_root".into())?;
     unmount(".", UnmountFlags::DETACH).doing(|| "detach the host's file system".into())?;

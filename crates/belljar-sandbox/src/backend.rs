@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::net::UnixStream;
+use tokio::{net::UnixStream, sync::watch};
 
 /// Limits of one sandbox. Every one of them is enforced from outside the sandbox.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,10 +42,19 @@ impl BackendError {
     }
 }
 
+/// How far a backend is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Says what is being done.
+    Preparing(String),
+    Ready,
+    /// Says what is missing and how to get it.
+    Failed(String),
+}
+
 #[async_trait]
 pub trait Backend: Send + Sync {
-    /// Resolves when sandboxes can be made; an error says what is missing on this machine.
-    async fn ready(&self) -> Result<(), BackendError>;
+    fn state(&self) -> watch::Receiver<State>;
     /// A sandbox with its guest running and nothing in it yet.
     async fn create(&self, limits: &Limits) -> Result<Arc<dyn Machine>, BackendError>;
     /// Ends every sandbox; returns when nothing of them is left or `grace` has passed.
@@ -59,4 +68,6 @@ pub trait Machine: Send + Sync {
     async fn dial(&self) -> Result<UnixStream, BackendError>;
     /// Ends the sandbox and waits until nothing of it is left. Safe to repeat.
     async fn destroy(&self) -> Result<(), BackendError>;
+    /// Resolves with the reason once the sandbox is gone.
+    async fn ended(&self) -> String;
 }

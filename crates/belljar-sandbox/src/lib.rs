@@ -4,10 +4,16 @@
 //! a [`Backend`] for machines and speaks to their guests.
 
 mod backend;
+mod context;
 mod error;
+mod guest;
+mod pool;
+mod sandbox;
+mod service;
 mod types;
 
 pub use backend::*;
 pub use belljar_proto::Language;
 pub use error::Error;
+pub use service::SandboxService;
 pub use types::*;

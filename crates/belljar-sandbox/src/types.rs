@@ -5,6 +5,8 @@ use std::{sync::Arc, time::Duration};
 use belljar_proto::Language;
 use jiff::Timestamp;
 
+use crate::Limits;
+
 pub use belljar_proto::{Ending, Entry, EntryType, ProgramError, Stream};
 
 /// A tenant. Objects of one caller do not exist for another.
@@ -19,6 +21,8 @@ impl Caller {
 
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// Limits of each sandbox.
+    pub limits: Limits,
     /// Ready sandboxes kept per language.
     pub pool_size: usize,
     /// The languages that are kept ready; others start when first asked for.
@@ -39,6 +43,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            limits: Limits::default(),
             pool_size: 3,
             pool_languages: vec![Language::Python],
             pool_max_age: Duration::from_secs(60 * 60),
@@ -75,6 +80,8 @@ pub struct RunRequest {
     pub timeout: Option<Duration>,
     /// Receives output while the code runs. The run waits when the receiver does not keep up.
     pub live: Option<tokio::sync::mpsc::Sender<Chunk>>,
+    /// `live` gets every byte; otherwise the newest few, several times a second.
+    pub every_byte: bool,
 }
 
 #[derive(Debug, Clone)]

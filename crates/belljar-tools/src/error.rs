@@ -1,4 +1,4 @@
-use serde_json::json;
+use serde::Serialize;
 
 use crate::{Content, ToolOutput};
 
@@ -11,6 +11,13 @@ pub enum ToolError {
     Fatal(String),
 }
 
+/// A struct and not a map, because a map would be sorted and the message belongs first.
+#[derive(Serialize)]
+struct Told<'a> {
+    error: &'a str,
+    code: &'a str,
+}
+
 impl ToolError {
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::Tell { code: "INVALID_PARAMS", message: message.into() }
@@ -19,11 +26,11 @@ impl ToolError {
     /// The result that tells the model, or the message of a defect.
     pub fn into_output(self) -> Result<ToolOutput, String> {
         match self {
-            Self::Tell { code, message } => Ok(ToolOutput {
-                structured: None,
-                content: vec![Content::Text(json!({ "error": message, "code": code }).to_string())],
-                is_error: true,
-            }),
+            Self::Tell { code, message } => {
+                let text = serde_json::to_string(&Told { error: &message, code })
+                    .map_err(|error| error.to_string())?;
+                Ok(ToolOutput { structured: None, content: vec![Content::Text(text)], is_error: true })
+            }
             Self::Fatal(message) => Err(message),
         }
     }
@@ -32,5 +39,18 @@ impl ToolError {
 impl From<belljar_sandbox::Error> for ToolError {
     fn from(error: belljar_sandbox::Error) -> Self {
         Self::Tell { code: error.code(), message: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_is_told_the_message_first() {
+        let output =
+            ToolError::from(belljar_sandbox::Error::NotFound("ctx-1".to_owned())).into_output().unwrap();
+        assert!(output.is_error && output.structured.is_none());
+        insta::assert_debug_snapshot!(output.content);
     }
 }

@@ -13,8 +13,17 @@ pub struct ToolOutput {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     Text(String),
-    Image { bytes: Vec<u8>, mime: String },
-    ResourceLink { uri: String, name: String, mime: Option<String>, size: Option<u64>, description: Option<String> },
+    Image {
+        bytes: Vec<u8>,
+        mime: String,
+    },
+    ResourceLink {
+        uri: String,
+        name: String,
+        mime: Option<String>,
+        size: Option<u64>,
+        description: Option<String>,
+    },
 }
 
 impl ToolOutput {

@@ -95,7 +95,8 @@ pub(crate) fn clipped(text: &str, cap: usize) -> (String, Option<String>) {
         return (text.to_owned(), None);
     }
     let shown = &text[..text.floor_char_boundary(cap)];
-    let note = format!("only the first {} of {} bytes", grouped(shown.len() as u64), grouped(text.len() as u64));
+    let note =
+        format!("only the first {} of {} bytes", grouped(shown.len() as u64), grouped(text.len() as u64));
     (shown.to_owned(), Some(note))
 }
 
@@ -209,8 +210,12 @@ mod tests {
 
     #[test]
     fn numbers_and_times_read_well() {
-        assert_eq!(["0", "12", "123", "1,234", "123,456", "2,900,000"], [0, 12, 123, 1234, 123456, 2900000].map(grouped).each_ref().map(String::as_str));
-        let times = [0.25, 30.0, 90.0, 300.0, 3600.0, 7200.0, 130.0].map(|s| duration(Duration::from_secs_f64(s)));
+        assert_eq!(
+            ["0", "12", "123", "1,234", "123,456", "2,900,000"],
+            [0, 12, 123, 1234, 123456, 2900000].map(grouped).each_ref().map(String::as_str)
+        );
+        let times =
+            [0.25, 30.0, 90.0, 300.0, 3600.0, 7200.0, 130.0].map(|s| duration(Duration::from_secs_f64(s)));
         assert_eq!(times.join("; "), "0.25 s; 30 s; 90 s; 5 minutes; 60 minutes; 2 hours; 130 s");
         assert_eq!(iso_seconds(1_761_116_022), "2025-10-22T06:53:42Z");
         assert_eq!(iso_seconds(i64::MAX), "1970-01-01T00:00:00Z");

@@ -77,9 +77,15 @@ mod tests {
 
     #[test]
     fn files_and_outputs_have_addresses() {
-        assert_eq!(of_file("ctx-1", "data/été 1.csv"), "belljar://contexts/ctx-1/files/data/%C3%A9t%C3%A9%201.csv");
+        assert_eq!(
+            of_file("ctx-1", "data/été 1.csv"),
+            "belljar://contexts/ctx-1/files/data/%C3%A9t%C3%A9%201.csv"
+        );
         assert_eq!(of_file("ctx-1", "/tmp/x"), "belljar://contexts/ctx-1/files//tmp/x");
-        assert_eq!(of_file("ctx-1", "/outputs/run-3.stdout.txt"), "belljar://contexts/ctx-1/outputs/run-3.stdout.txt");
+        assert_eq!(
+            of_file("ctx-1", "/outputs/run-3.stdout.txt"),
+            "belljar://contexts/ctx-1/outputs/run-3.stdout.txt"
+        );
     }
 
     #[test]

@@ -117,7 +117,8 @@ fn flags(matches: &ArgMatches) -> BTreeMap<&'static str, String> {
     while let Some((_, inner)) = deepest.subcommand() {
         deepest = inner;
     }
-    let given = |setting: &'static Setting| Some((setting.key, deepest.get_one::<String>(setting.key)?.clone()));
+    let given =
+        |setting: &'static Setting| Some((setting.key, deepest.get_one::<String>(setting.key)?.clone()));
     config::SETTINGS.iter().filter_map(given).collect()
 }
 

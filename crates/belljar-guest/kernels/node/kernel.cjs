@@ -20,37 +20,50 @@
 const DRAIN_MS = 1000, POLL_MS = 50, PART_MAX = 8 << 20, FRAME_MAX = 15 << 20, WIRE = 3;
 
 const fs = require('fs'), vm = require('vm'), util = require('util'), path = require('path'), Module = require('module');
-// User code may replace any of these on the shared objects.
-const { writeSync, fstatSync, openSync, closeSync } = fs;
-const { stringify, parse } = JSON, { apply, ownKeys } = Reflect, { inspect, types: { isNativeError, isPromise } } = util;
-const { defineProperty, getOwnPropertyDescriptor } = Object, { setTimeout, clearTimeout, Error, String, Promise } = globalThis;
-const { then } = Promise.prototype, { now } = Date, { pid, execPath } = process, reallyExit = process.reallyExit.bind(process);
-const activeResources = process.getActiveResourcesInfo.bind(process), rawKill = process._kill;
-const bytesOf = Buffer.from.bind(Buffer), alloc = Buffer.allocUnsafe.bind(Buffer), concat = Buffer.concat.bind(Buffer);
+// Private references: user code may replace any of these on the shared objects.
+const { writeSync, fstatSync, openSync, closeSync } = fs, { stringify, parse } = JSON, { apply, ownKeys } = Reflect;
+const { inspect, types: { isNativeError, isPromise } } = util, { defineProperty, getOwnPropertyDescriptor } = Object;
+const { setTimeout, clearTimeout, Error, String, Promise } = globalThis, { then } = Promise.prototype, { now } = Date;
+const { pid, execPath, _kill: rawKill, nextTick } = process, reallyExit = process.reallyExit.bind(process);
+const activeResources = process.getActiveResourcesInfo.bind(process);
+const bytesOf = Buffer.from.bind(Buffer), alloc = Buffer.allocUnsafe.bind(Buffer);
+function concat(list) {                          // Buffer.concat goes through public methods
+  let size = 0, at = 0;
+  for (const b of list) size += b.length;
+  const out = alloc(size);
+  for (const b of list) { out.set(b, at); at += b.length; }
+  return out;
+}
+const napCell = new Int32Array(new SharedArrayBuffer(4)), { wait } = Atomics, nap = (ms) => wait(napCell, 0, 0, ms);
 
 const emitWarning = process.emitWarning;
 process.emitWarning = () => {};                 // "for internal testing only"
 const { internalBinding } = require('internal/test/binding');
 process.emitWarning = emitWarning;
-const { ContextifyScript, startSigintWatchdog, stopSigintWatchdog, watchdogHasPendingSigint } = internalBinding('contextify');
+const { ContextifyScript, startSigintWatchdog, watchdogHasPendingSigint } = internalBinding('contextify');
 const { Pipe, constants: { SOCKET } } = internalBinding('pipe_wrap');
 const { WriteWrap, streamBaseState, kReadBytesOrError } = internalBinding('stream_wrap');
 const { setTickCallback, tickInfo } = internalBinding('task_queue');
 const asyncWrap = internalBinding('async_wrap'), timerBinding = internalBinding('timers');
 const timers = require('internal/timers');
 
-let run = null;          // the active run: {id, code, outcome, failed, stopped, exit, shown, deadline, base, quiet}
+let run = null;          // the active run, see startRun
 
 // ---- the gate: the only way into user code -------------------------------------------------------------------------
 const STOPPED = Symbol('stopped');
 const { async_hook_fields: hookFields, async_id_fields: idFields, constants: awc } = asyncWrap;
-let inGate = false, gateEntry = null, unclaimedSignals = 0;
+let inGate = false, gateEntry = null, exiting = false;
+let signals = 0;         // SIGINTs seen whose frame has not come yet
 defineProperty(globalThis, '__belljar_gate__', { value: () => { const f = gateEntry; gateEntry = null; return f(); } });
 const gateScript = new vm.Script('__belljar_gate__()', { filename: __filename });
 const runScript = ContextifyScript.prototype.runInContext, GATE_ARGS = [null, -1, false, true, false];
 
 function gate(f) {
   if (inGate) return f();
+  if (watchdogHasPendingSigint()) {              // came while nothing ran; forgotten when the gate closes
+    signals++;
+    if (run !== null) run.stopped = true;
+  }
   const depth = hookFields[awc.kStackLength];
   inGate = true;
   gateEntry = f;
@@ -61,10 +74,11 @@ function gate(f) {
     // The terminated code never left its async scopes; Node aborts on a stack that does not match.
     while (hookFields[awc.kStackLength] > depth) asyncWrap.popAsyncContext(idFields[awc.kExecutionAsyncId]);
     if (run !== null) run.stopped = true;
-    if (run === null || run.exit === null) unclaimedSignals++;
+    if (exiting) exiting = false; else signals++;
     return STOPPED;
   } finally {
     inGate = false;
+    tickInfo[0] = 1;     // "tick scheduled": makes Node call our tick callback, not run microtasks natively, ungated
   }
 }
 
@@ -78,13 +92,7 @@ function installGates() {
   startSigintWatchdog();
 
   const tick = process._tickCallback;
-  setTickCallback(function() {
-    try { gate(tick); } finally {
-      // Keeps Node from running microtasks natively, outside the gate.
-      tickInfo[0] = 1;
-      if (!inGate) afterTick();
-    }
-  });
+  setTickCallback(() => { try { gate(tick); } finally { if (!inGate) afterTick(); } });
   tickInfo[0] = 1;
   const { processImmediate, processTimers } = timers.getTimerCallbacks(tick);
   timerBinding.setupTimers(() => { gate(processImmediate); }, (t) => {
@@ -105,27 +113,28 @@ function installGates() {
   hookFields[awc.kUsesExecutionAsyncResource] = 1;
 }
 
-function resetSigint() { stopSigintWatchdog(); startSigintWatchdog(); }
-
-// A frame announces a signal: see it arrive before going on, unless it already stopped something.
+// Every frame is followed by a signal. See it arrive, unless it already stopped something: it must not hit a later run.
 function swallowSignal() {
-  if (unclaimedSignals > 0) { unclaimedSignals--; return; }
-  const nap = new Int32Array(new SharedArrayBuffer(4));
-  for (let i = 0; i < 100 && !watchdogHasPendingSigint(); i++) Atomics.wait(nap, 0, 0, 0.5);
-  if (watchdogHasPendingSigint()) resetSigint();
+  for (let i = 0; i < 100; i++) {
+    gate(() => {});
+    if (signals > 0) { signals--; return; }
+    nap(0.5);
+  }
 }
 
 // ---- wire ----------------------------------------------------------------------------------------------------------
 const pipe = new Pipe(SOCKET);
-let inbox = alloc(0);
+let chunks = [], have = 0;
 
-// One native call per frame: libuv keeps what the socket does not take, and termination cannot cut a frame in two.
-function send(head, body) {
-  const json = bytesOf(stringify(head)), size = body ? body.length : 0, frame = alloc(8 + json.length + size);
-  frame.writeUInt32LE(4 + json.length + size, 0);
+function encode(head, bodies = []) {
+  const json = bytesOf(stringify(head)), frame = concat([alloc(8), json, ...bodies]);
+  frame.writeUInt32LE(frame.length - 4, 0);
   frame.writeUInt32LE(json.length, 4);
-  frame.set(json, 8);
-  if (body) frame.set(body, 8 + json.length);
+  return frame;
+}
+// One native call per frame: libuv keeps what the socket does not take, and termination cannot cut a frame in two.
+function send(head, bodies) {
+  const frame = encode(head, bodies);
   const req = new WriteWrap();
   req.oncomplete = (status) => { if (status < 0) reallyExit(70); };
   req.buffer = frame;
@@ -136,13 +145,15 @@ function onRead(data) {
   const n = streamBaseState[kReadBytesOrError];
   if (n < 0) reallyExit(0);
   if (n === 0) return;
-  const chunk = bytesOf(data, 0, n);
-  inbox = inbox.length ? concat([inbox, chunk]) : chunk;
-  while (inbox.length >= 8) {
-    const end = 4 + inbox.readUInt32LE(0), body = 8 + inbox.readUInt32LE(4);
+  chunks[chunks.length] = bytesOf(data, 0, n);
+  have += n;
+  while (have >= 8) {
+    if (chunks[0].length < 8 || have >= 4 + chunks[0].readUInt32LE(0)) chunks = [concat(chunks)];
+    const inbox = chunks[0], end = 4 + inbox.readUInt32LE(0), body = 8 + inbox.readUInt32LE(4);
     if (inbox.length < end) break;
     const head = parse(inbox.toString('utf8', 8, body)), text = inbox.toString('utf8', body, end);
-    inbox = inbox.subarray(end);
+    chunks = [inbox.subarray(end)];
+    have -= end;
     if (head.t === 'run') startRun(head.id, text);
     else if (head.t === 'interrupt') {
       swallowSignal();
@@ -154,34 +165,27 @@ function onRead(data) {
 // ---- output --------------------------------------------------------------------------------------------------------
 // Reopened copies, so that output still flows when user code closes 1 or 2. Not possible without /proc or when the
 // pipes belong to another user; then the numbers themselves are used.
-const spare = [null, null, null], ident = [null, null, null];
+const spare = [null, null, null], identity = [null, null, null];
+function identify(fd) { try { const s = fstatSync(fd); return s.dev + ':' + s.ino; } catch { return null; } }
+function reopen(fd) {
+  const { O_RDONLY, O_WRONLY, O_APPEND } = fs.constants;
+  return openSync('/proc/self/fd/' + (spare[fd] ?? fd), fd === 0 ? O_RDONLY : O_WRONLY | O_APPEND);
+}
 for (let fd = 0; fd < 3; fd++) {
-  try {
-    const s = fstatSync(fd);
-    ident[fd] = s.dev + ':' + s.ino;
-    spare[fd] = openSync('/proc/self/fd/' + fd, fd ? fs.constants.O_WRONLY | fs.constants.O_APPEND : fs.constants.O_RDONLY);
-  } catch {}
+  identity[fd] = identify(fd);
+  try { spare[fd] = reopen(fd); } catch {}
 }
-
-function intact(fd) {
-  try { const s = fstatSync(fd); return s.dev + ':' + s.ino === ident[fd]; } catch { return false; }
-}
-
-// Node has no dup2, but open() returns the lowest free number: free the wrong one and open the right thing there.
+// Node has no dup2, but open() takes the lowest free number: close the wrong one and the right one opens in its place.
 function restoreFds() {
   for (let fd = 0; fd < 3; fd++) {
-    if (ident[fd] === null || intact(fd)) continue;
+    if (identity[fd] === null || identify(fd) === identity[fd]) continue;
     try { closeSync(fd); } catch {}
-    try {
-      const got = openSync('/proc/self/fd/' + spare[fd], fd ? fs.constants.O_WRONLY | fs.constants.O_APPEND : fs.constants.O_RDONLY);
-      if (got !== fd) closeSync(got);
-    } catch {}
-    if (!intact(fd)) return false;
+    try { reopen(fd); } catch {}
+    if (identify(fd) !== identity[fd]) return false;
   }
   return true;
 }
 
-const napCell = new Int32Array(new SharedArrayBuffer(4));
 function writeAll(fd, data) {
   const target = spare[fd] ?? fd;
   for (let at = 0; at < data.length;) {
@@ -189,7 +193,7 @@ function writeAll(fd, data) {
       at += writeSync(target, data, at);
     } catch (e) {
       if (e.code !== 'EAGAIN') return;          // a child process can leave the pipe non-blocking
-      Atomics.wait(napCell, 0, 0, 0.2);
+      nap(0.2);
     }
   }
 }
@@ -198,24 +202,25 @@ const complain = (text) => writeAll(2, bytesOf(text + '\n'));
 function installOutput() {
   const make = (fd) => {
     const { Writable } = require('stream');
-    const s = new Writable({
-      decodeStrings: false, autoDestroy: false, emitClose: false,
-      write(chunk, encoding, done) { writeAll(fd, typeof chunk === 'string' ? bytesOf(chunk, encoding) : chunk); done(); },
-    });
-    s.fd = fd;
-    s._type = 'pipe';
-    s._isStdio = true;
-    s.destroySoon = s.destroy = function() { return this; };
-    s.end = function(chunk, encoding, done) {    // process.stdout.end() must not end it for later cells
-      if (chunk != null && typeof chunk !== 'function') this.write(chunk, typeof encoding === 'string' ? encoding : undefined);
-      for (const f of [chunk, encoding, done]) if (typeof f === 'function') process.nextTick(f);
+    const s = new Writable({ autoDestroy: false, emitClose: false });
+    // Straight to the pipe: no stream state that an interrupt could leave half changed, nothing buffered.
+    s.write = function(chunk, encoding, done) {
+      if (typeof encoding === 'function') [encoding, done] = [undefined, encoding];
+      writeAll(fd, bytesOf(chunk, encoding));
+      if (typeof done === 'function') nextTick(done);
+      return true;
+    };
+    s.end = function(chunk, encoding, done) {    // must not end it for later cells
+      if (typeof chunk === 'function') nextTick(chunk);
+      else if (chunk != null) this.write(chunk, encoding, done);
       return this;
     };
-    return s;
+    s.destroySoon = s.destroy = function() { return this; };
+    return Object.assign(s, { fd, _type: 'pipe', _isStdio: true });
   };
-  const streams = [];
   for (const [fd, name] of [[1, 'stdout'], [2, 'stderr']]) {
-    defineProperty(process, name, { configurable: true, enumerable: true, get: () => streams[fd] ??= make(fd) });
+    let stream;
+    defineProperty(process, name, { configurable: true, enumerable: true, get: () => stream ??= make(fd) });
   }
   // The console methods without the inspector's wrapper, which would keep the last 1000 logged values alive.
   const { prototype } = console.Console;
@@ -231,32 +236,28 @@ function installOutput() {
 function installStackFilter() {
   const errors = require('internal/errors'), format = errors.prepareStackTraceCallback || errors.prepareStackTrace;
   internalBinding('errors').setPrepareStackTraceCallback((global, error, trace) => {
-    const kept = [];
-    for (let i = 0; i < trace.length; i++) {
-      const file = trace[i].getFileName();
-      if (typeof file === 'string' && (file === __filename || /^node:(?:internal\/|inspector$)/.test(file))) continue;
-      kept[kept.length] = trace[i];
-    }
-    return format(global, error, kept);
+    try {
+      const ours = (file) => file === __filename || /^node:(?:internal\/|inspector$)/.test(file);
+      trace = trace.filter((f) => !ours(f.getFileName()));
+    } catch {}
+    return format(global, error, trace);
   });
 }
 
 // ---- display -------------------------------------------------------------------------------------------------------
 const show = (v) => inspect(v, { showProxy: true });
-const size = (n) => (n / 1048576).toFixed(1) + ' MiB';
 
-function sendParts(id, result, parts) {          // parts: [[mime, string | bytes], ...]
+function sendParts(result, parts) {              // parts: [[mime, string | bytes], ...]
   const list = [], bodies = [];
   let total = 0, dropped = '';
+  const add = (mime, b) => { list[list.length] = [mime, b.length]; bodies[bodies.length] = b; total += b.length; };
   for (const [mime, data] of parts) {
     const b = typeof data === 'string' ? bytesOf(data) : bytesOf(data.buffer, data.byteOffset, data.byteLength);
-    if (b.length > PART_MAX || total + b.length > FRAME_MAX) { dropped += `[${mime} of ${size(b.length)} left out: too large]\n`; continue; }
-    total += b.length;
-    list.push([mime, b.length]);
-    bodies.push(b);
+    if (b.length <= PART_MAX && total + b.length <= FRAME_MAX) add(mime, b);
+    else dropped += `[${mime} of ${(b.length / 1048576).toFixed(1)} MiB left out: too large]\n`;
   }
-  if (dropped) { list.push(['text/plain', dropped.length]); bodies.push(bytesOf(dropped)); }
-  send({ t: 'display', id, result, parts: list }, concat(bodies));
+  if (dropped) add('text/plain', bytesOf(dropped));
+  send({ t: 'display', id: run.id, result, parts: list }, bodies);
 }
 
 function imageMime(v) {
@@ -265,20 +266,22 @@ function imageMime(v) {
   return v[0] === 0xff && v[1] === 0xd8 && v[2] === 0xff ? 'image/jpeg' : null;
 }
 
-const DISPLAY = Symbol.for('belljar.display'), BUNDLE = Symbol('bundle');
+const DISPLAY = Symbol.for('belljar.display');
 function partsOf(v) {
-  let custom = v != null && typeof v[DISPLAY] === 'function' ? v[DISPLAY]() : undefined;
-  if (custom != null && custom[BUNDLE]) custom = custom[BUNDLE];
+  const custom = v != null && typeof v[DISPLAY] === 'function' ? v[DISPLAY]() : undefined;
   if (typeof custom === 'string') return [['text/plain', custom]];
   if (custom != null && typeof custom === 'object') {
-    return Object.entries(custom).map(([m, d]) => [m, typeof d === 'string' || ArrayBuffer.isView(d) ? d : stringify(d)]);
+    const data = (d) => (typeof d === 'string' || ArrayBuffer.isView(d) ? d : stringify(d) ?? 'null');
+    return Object.entries(custom).map(([mime, d]) => [mime, data(d)]);
   }
   const image = imageMime(v);
   return image ? [['text/plain', show(v)], [image, v]] : [['text/plain', show(v)]];
 }
 
-let lastId = 0;
-function display(...values) { for (const v of values) sendParts(run ? run.id : lastId, false, partsOf(v)); }
+let held = [];           // displayed while idle: goes to the next run, like output
+function display(...values) {
+  for (const v of values) if (run !== null) sendParts(false, partsOf(v)); else if (held.length < 100) held.push(partsOf(v));
+}
 const bundle = (parts) => display({ [DISPLAY]: () => parts });
 display.html = (s) => bundle({ 'text/html': String(s) });
 display.markdown = (s) => bundle({ 'text/markdown': String(s) });
@@ -294,7 +297,7 @@ const isError = (e) => isNativeError(e) || e instanceof Error;
 
 function errorText(e, where) {
   if (!isError(e)) return 'Uncaught ' + show(e);
-  if (where) return `${where.file}:${where.line}\n${where.text}\n${' '.repeat(where.column)}^\n\n${e.name}: ${e.message}`;
+  if (where) return `${where}\n\n${e.name}: ${e.message}`;
   try { require('internal/util').decorateErrorStack(e); } catch {}
   return show(e);
 }
@@ -305,11 +308,12 @@ function report(e, where) {
   const r = gate(() => {
     try {
       if (isError(e)) { name = String(e.name || 'Error'); message = String(e.message); } else message = show(e);
+      if (message.length > 2000) message = message.slice(0, 2000);
       text = errorText(e, where);
     } catch {}
   });
   complain(text);
-  return r === STOPPED ? null : { name, message: message.slice(0, 2000) };
+  return r === STOPPED ? null : { name, message };
 }
 
 function onUncaught(e) {
@@ -321,11 +325,18 @@ function onUncaught(e) {
   }
 }
 // A cell that installs its own listener wants to handle these itself.
-const onException = (e) => { if (process.listenerCount('uncaughtException') < 2) onUncaught(e); };
-const onRejection = (e) => { if (process.listenerCount('unhandledRejection') < 2) onUncaught(e); };
+const handlers = {};
+for (const event of ['uncaughtException', 'unhandledRejection']) {
+  handlers[event] = (e) => {
+    let others = 0;
+    try { others = process.listenerCount(event) - 1; } catch {}
+    if (others < 1) onUncaught(e);
+  };
+}
 function installHandlers() {
-  if (!process.listeners('uncaughtException').includes(onException)) process.on('uncaughtException', onException);
-  if (!process.listeners('unhandledRejection').includes(onRejection)) process.on('unhandledRejection', onRejection);
+  for (const event in handlers) {
+    try { if (!process.listeners(event).includes(handlers[event])) process.on(event, handlers[event]); } catch {}
+  }
 }
 
 // process.exit ends the cell: stop everything on the stack the way an interrupt does, so no catch block sees it.
@@ -333,6 +344,7 @@ const EXIT = new Error('process.exit');
 function exit(code) {
   if (run !== null) run.exit = Number(code ?? process.exitCode ?? 0) || 0;
   if (!inGate) { if (run !== null) run.stopped = true; throw EXIT; }
+  exiting = true;
   rawKill(pid, 2);
   for (;;);
 }
@@ -342,7 +354,7 @@ function exit(code) {
 // its scripts cannot import(). Cells are rewritten: var, const and function at top level become let, so that any name can
 // be declared anew in any way (the price: no "Assignment to constant variable"); imports become calls of IMPORT.
 const IMPORT = 'ìmport';                         // six characters, like the keyword, so that columns stay right
-const SILENT = /^(?:Function|Variable|Class|Import|Export\w*)Declaration$|^(?:For|While|DoWhile)\w*Statement$/;
+const SILENT = /^(?:Variable|Class|Import|Export\w*)Declaration$|^(?:For|While|DoWhile)\w*Statement$/;
 const NEEDS_REWRITE = /\b(?:import|export|var|const|function)\b|^\s*\{/;
 
 function parseCell(code) {
@@ -352,17 +364,21 @@ function parseCell(code) {
     });
   } catch { return null; }                       // V8 has the last word on what is wrong
 }
-const lastIsSilent = (ast) => ast !== null && ast.body.length > 0 && SILENT.test(ast.body[ast.body.length - 1].type);
+function lastIsSilent(ast) {
+  if (ast === null) return false;
+  const rest = ast.body.filter((n) => n.type !== 'FunctionDeclaration');
+  return rest.length > 0 && SILENT.test(rest[rest.length - 1].type);
+}
 
 function rewrite(code) {
   if (/^\s*\{/.test(code) && !/;\s*$/.test(code) && parseCell(`(${code}\n)`) !== null) code = `(${code}\n)`;
   const ast = parseCell(code);
   if (ast === null) return { code };
-  const edits = [], functions = new Map(), vars = new Set();
+  const edits = [], functions = new Map(), cut = [], vars = new Set();
   const edit = (start, end, text) => edits.push({ start, end, text });
   const render = (start, end, list) => {
     let out = '', at = start;
-    for (const e of list.filter((e) => e.start >= start && e.end <= end).sort((a, b) => a.start - b.start)) {
+    for (const e of list.filter((e) => e.start >= start && e.end <= end).sort((a, b) => a.start - b.start || b.end - a.end)) {
       if (e.start < at) continue;                // inside a part that is replaced as a whole
       out += code.slice(at, e.start) + e.text;
       at = e.end;
@@ -403,18 +419,22 @@ function rewrite(code) {
       }
       const attributes = (node.attributes ?? []).map((a) => `${nameOf(a.key)}: ${a.value.raw}`);
       const call = `await ${IMPORT}(${node.source.raw}${attributes.length ? `, {with: {${attributes}}}` : ''})`;
-      const text = ns ? `let ${ns} = ${call}${names ? `, {${names}} = ${ns}` : ''}` : names ? `let {${names}} = ${call}` : `void ${call}`;
-      edit(node.start, node.end, text + ';' + '\n'.repeat(code.slice(node.start, node.end).split('\n').length - 1));
+      let text = names ? `let {${names}} = ${ns || call};` : `void ${call};`;
+      if (ns) text = `let ${ns} = ${call};${names ? text : ''}`;
+      edit(node.start, node.end, text + '\n'.repeat(code.slice(node.start, node.end).split('\n').length - 1));
       continue;
     }
     if (/^Export/.test(node.type)) {             // harmless in a cell: keep what it declares
-      const target = node.declaration;
-      edit(node.start, target ? target.start : node.end, blank(code.slice(node.start, target ? target.start : node.end)));
-      if (!target) continue;
-      node = target;
+      const end = node.declaration?.start ?? node.end;
+      edit(node.start, end, blank(code.slice(node.start, end)));
+      if (!node.declaration) continue;
+      node = node.declaration;
     }
     if (node.kind === 'const') edit(node.start, node.start + 5, 'let  ');
-    if (node.type === 'FunctionDeclaration' && node.id) functions.set(node.id.name, node);
+    if (node.type === 'FunctionDeclaration' && node.id) {
+      functions.set(node.id.name, node);
+      cut.push({ start: node.start, end: node.end, text: blank(code.slice(node.start, node.end)) });
+    }
     walk(node, false);
   }
   if (!edits.length && !functions.size) return { code, silent: lastIsSilent(ast) };
@@ -424,25 +444,22 @@ function rewrite(code) {
   const nodes = [...functions.values()].sort((a, b) => a.start - b.start);
   let before = '', at = 0;
   for (const f of nodes) {
-    const gap = blank(code.slice(at, f.start)), line = gap.lastIndexOf('\n');   // at the end of a line it moves no column
-    before += line < 0 ? `${gap}let ${f.id.name}=` : `${gap.slice(0, line)}let ${f.id.name}=${gap.slice(line)}`;
+    const gap = blank(code.slice(at, f.start)), line = Math.max(gap.lastIndexOf('\n'), 0);
+    before += `${gap.slice(0, line)}let ${f.id.name}=${gap.slice(line)}`;   // on the line before: moves no column
     before += render(f.start, f.end, [...edits, { start: f.id.start, end: f.id.end, text: blank(f.id.name) }]) + ';';
     at = f.end;
   }
-  const cut = nodes.map((f) => ({ start: f.start, end: f.end, text: blank(code.slice(f.start, f.end)) }));
-  const main = render(0, code.length, [...cut, ...edits.filter((e) => !nodes.some((f) => e.start >= f.start && e.end <= f.end))]);
-  return { code: main, before, strict, vars: [...vars].filter((v) => !functions.has(v)), silent: lastIsSilent(ast) };
+  const main = render(0, code.length, [...cut, ...edits]), names = [...vars].filter((v) => !functions.has(v));
+  return { code: main, before, strict, vars: names, silent: lastIsSilent(ast) };
 }
 
 // ---- running -------------------------------------------------------------------------------------------------------
-const { Session } = require('inspector');
-const session = new Session();
-const post = session.post.bind(session);
-let receiver;            // objectId of a function of ours that is handed the real values
-let received;
+const session = new (require('inspector').Session)(), post = session.post.bind(session);
+let receiver, received;  // objectId of a function of ours that is handed the real values; the last one it got
 
 function evaluate(expression, callback) {
-  post('Runtime.evaluate', { expression, replMode: true, awaitPromise: true, objectGroup: 'cell', silent: true }, callback);
+  const how = { replMode: true, awaitPromise: true, objectGroup: 'cell', silent: true };
+  post('Runtime.evaluate', { expression, ...how }, callback);
 }
 
 function realValue(remote) {
@@ -451,35 +468,43 @@ function realValue(remote) {
     const s = remote.unserializableValue;
     return s.endsWith('n') ? BigInt(s.slice(0, -1)) : Number(s);
   }
-  post('Runtime.callFunctionOn', {
-    objectId: receiver, functionDeclaration: 'function(v){this(v)}', arguments: [{ objectId: remote.objectId }], silent: true,
-  });
+  const call = { objectId: receiver, functionDeclaration: 'function(v){this(v)}', arguments: [{ objectId: remote.objectId }] };
+  post('Runtime.callFunctionOn', { ...call, silent: true });
   const v = received;
   received = undefined;
   return v;
 }
 
-// The names of a cell's var declarations that do not exist yet, or only as const, become let variables.
+// Names of var declarations that do not exist yet, or cannot be assigned, become let variables.
 function declareVars(names) {
-  let known;
-  post('Runtime.globalLexicalScopeNames', {}, (e, r) => { known = e ? [] : r.names; });
-  let text = '';
+  let known = [], text = '';
+  if (names.length) post('Runtime.globalLexicalScopeNames', {}, (e, r) => { known = e ? [] : r.names; });
   for (const name of names) {
-    let writable = false;
-    if (known.includes(name)) post('Runtime.evaluate', { expression: `${name}=${name}`, silent: true, objectGroup: 'cell' }, (e, r) => { writable = !e && !r.exceptionDetails; });
-    if (!writable) text += `let ${name}${known.includes(name) ? '' : `=globalThis.${name}`};`;
+    const exists = known.includes(name);
+    let usable = false;
+    const probe = { expression: `${name}=${name}`, silent: true, objectGroup: 'cell' };
+    if (exists) post('Runtime.evaluate', probe, (e, r) => { usable = !e && !r.exceptionDetails; });
+    if (!usable) text += exists ? `let ${name};` : `let ${name}=globalThis.${name};`;
   }
   return text;
 }
 
 function startRun(id, source) {
-  if (watchdogHasPendingSigint()) resetSigint();  // a signal that came while idle
-  lastId = id;
-  const me = run = { id, outcome: null, failed: null, stopped: false, exit: null, shown: false, deadline: 0, silent: false, source, base: pendingWork(0) };
+  gate(() => {});        // forgets a signal that came while idle
+  signals = 0;
+  const me = run = {
+    id, source, silent: undefined, base: pendingWork(0), deadline: 0,
+    outcome: null,       // {error, value, where}: how the cell itself ended
+    shown: false,        // outcome printed; from then on draining
+    failed: null,        // {name, message} of the first error printed
+    stopped: false,      // interrupted or exited
+    exit: null,          // code given to process.exit
+  };
   installHandlers();
   gate(() => {
     let cell = { code: source };
-    if (NEEDS_REWRITE.test(source)) cell = rewrite(source);
+    try { if (NEEDS_REWRITE.test(source)) cell = rewrite(source); } catch {}
+    for (const parts of held.splice(0)) sendParts(false, parts);
     const name = `\n//# sourceURL=cell-${id}.js`;
     me.silent = cell.silent;
     const before = cell.before === undefined ? '' : declareVars(cell.vars) + cell.before;
@@ -487,15 +512,12 @@ function startRun(id, source) {
     let compiling = true;                        // V8 reports syntax errors at once, all else through a promise
     evaluate(cell.code + name, (e, r) => {
       if (run !== me || me.outcome !== null) return;
-      if (e) {           // the only known cause: nothing can ever settle what the cell awaits
-        const lost = new Error('the cell awaits a promise that can never settle');
-        lost.stack = `${lost.name = 'UnsettledAwait'}: ${lost.message}`;
-        me.outcome = { error: true, value: lost };
-        return;
-      }
+      if (e) { me.outcome = { error: true, value: e }; return; }   // e.g. the awaited promise was garbage collected
       const value = realValue(r.exceptionDetails ? r.exceptionDetails.exception : r.result);
-      if (r.exceptionDetails) me.outcome = { error: true, value, where: compiling ? syntaxPlace(value, r.exceptionDetails, cell.code, id) : null };
-      else if (isPromise(value)) {
+      if (r.exceptionDetails) {
+        const where = compiling ? syntaxPlace(value, r.exceptionDetails, cell.code, id) : null;
+        me.outcome = { error: true, value, where };
+      } else if (isPromise(value)) {
         apply(then, value, [(v) => { me.outcome ??= { value: v }; }, (v) => { me.outcome ??= { error: true, value: v }; }]);
       } else me.outcome = { value };
     });
@@ -506,7 +528,7 @@ function startRun(id, source) {
 function syntaxPlace(e, details, code, id) {
   if (!isNativeError(e) || e.name !== 'SyntaxError' || /\n +at /.test(e.stack)) return null;
   const text = code.split('\n')[details.lineNumber];
-  return text === undefined ? null : { file: `cell-${id}.js`, line: details.lineNumber + 1, text, column: details.columnNumber };
+  return text === undefined ? null : `cell-${id}.js:${details.lineNumber + 1}\n${text}\n${' '.repeat(details.columnNumber)}^`;
 }
 
 // Runs outside the gate after every callback from the event loop: moves the active run towards its end.
@@ -514,7 +536,6 @@ let poll = null;
 function afterTick() {
   const me = run;
   if (me === null) return;
-  if (!me.stopped && watchdogHasPendingSigint()) { resetSigint(); me.stopped = true; }
   if (!me.stopped && me.outcome !== null && !me.shown) {
     me.shown = true;
     showOutcome(me);
@@ -527,24 +548,25 @@ function afterTick() {
 
 function showOutcome(me) {
   const { error, value, where } = me.outcome;
-  if (error) {
-    me.failed = report(value, where);
-    lastValues._error.set(value);
-    return;
+  last[error ? '_error' : '_'] = value;
+  if (error) me.failed = report(value, where);
+  else if (value !== undefined) {
+    gate(() => {
+      try {
+        if (value instanceof timers.Timeout || value instanceof timers.Immediate) return;
+        me.silent ??= /\b(?:for|while|let|class)\b/.test(me.source) && lastIsSilent(parseCell(me.source));
+        if (!me.silent) sendParts(true, partsOf(value));
+      } catch (e) { onUncaught(e); }
+    });
   }
-  lastValues._.set(value);
-  if (value === undefined || value instanceof timers.Timeout || value instanceof timers.Immediate) return;
-  gate(() => {
-    const silent = me.silent ?? (/\b(?:for|while|let|const|class)\b/.test(me.source) && lastIsSilent(parseCell(me.source)));
-    if (silent) return;
-    try { sendParts(me.id, true, partsOf(value)); } catch (e) { onUncaught(e); }
-  });
 }
 
 const NOT_AWAITED = /Server|Signal|FSEvent|StatWatcher|MessagePort|Worker|TTY|^Timeout$/;
 function pendingWork(limit) {                    // work that will end, one-shot timers, those of them due within limit
-  const kinds = activeResources(), found = { work: 0, timers: 0, due: 0 };
-  const server = kinds.some((k) => /Server/.test(k)), t = timerBinding.getLibuvNow();
+  const kinds = activeResources(), found = { work: 0, timers: 0, due: 0 }, t = timerBinding.getLibuvNow();
+  if (kinds.length === 1) found.work = 1;        // only the wire
+  if (kinds.length < 2) return found;
+  const server = /Server/.test(String(kinds));   // then sockets may be connections it keeps open
   for (const k of kinds) if (!NOT_AWAITED.test(k) && !(server && /^(?:TCP|Pipe)/.test(k))) found.work++;
   for (const key of ownKeys(timers.timerListMap)) {
     const list = timers.timerListMap[key];
@@ -567,25 +589,19 @@ function finish(me) {
   post('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
   process.exitCode = undefined;
   const usable = restoreFds();
-  const head = { t: 'done', id: me.id, ok: true };
-  if (me.exit !== null) {
-    if (me.exit !== 0) { head.ok = false; head.error = { name: 'Exit', message: `process.exit(${me.exit})` }; head.interrupted = false; }
-  } else if (me.stopped) {
-    complain('Interrupted');
-    head.ok = false;
-    head.error = { name: 'Interrupted', message: 'interrupted' };
-    head.interrupted = true;
-  } else if (me.failed !== null) {
-    head.ok = false;
-    head.error = me.failed;
-    head.interrupted = false;
-  }
+  let error = me.failed;
+  if (me.exit !== null) error = me.exit === 0 ? null : { name: 'Exit', message: `process.exit(${me.exit})` };
+  else if (me.stopped) error = { name: 'Interrupted', message: 'interrupted' };
+  const interrupted = me.stopped && me.exit === null;
+  if (interrupted) complain('Interrupted');
+  const head = { t: 'done', id: me.id, ok: error === null };
+  if (error !== null) { head.error = error; head.interrupted = interrupted; }
   send(head);
   if (!usable) reallyExit(71);                   // output is lost for good: a new kernel is better
 }
 
 // ---- what cells see ------------------------------------------------------------------------------------------------
-const lastValues = {};
+const last = { _: undefined, _error: undefined };
 function installGlobals() {
   const cwd = process.cwd(), file = path.join(cwd, 'cell.js'), main = new Module(file, null);
   main.filename = file;
@@ -598,23 +614,18 @@ function installGlobals() {
   const { require: req, load } = main.exports;
   main.exports = {};
   req.main = main;
-  load.meta = { url: require('url').pathToFileURL(file).href, filename: file, dirname: cwd, main: true, resolve: (s) => {
-    const found = req.resolve(s);
-    return path.isAbsolute(found) ? require('url').pathToFileURL(found).href : found;
-  } };
-  const define = (name, value) => defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
+  const href = (f) => (path.isAbsolute(f) ? require('url').pathToFileURL(f).href : f);
+  load.meta = { url: href(file), filename: file, dirname: cwd, main: true, resolve: (s) => href(req.resolve(s)) };
+  const define = (name, value) => defineProperty(globalThis, name, { value, writable: true, configurable: true });
   for (const name of Module.builtinModules) {
-    if (/[/_]|^module$/.test(name) || name === 'process' || name === 'console') continue;
-    defineProperty(globalThis, name, {
-      configurable: true, enumerable: false, get: () => { const m = req(name); define(name, m); return m; }, set: (v) => define(name, v),
-    });
+    if (/\/|^_|^(?:module|process|console)$/.test(name)) continue;
+    const get = () => { define(name, req(name)); return globalThis[name]; };
+    defineProperty(globalThis, name, { configurable: true, enumerable: false, get, set: (v) => define(name, v) });
   }
   const own = { require: req, module: main, exports: main.exports, __filename: file, __dirname: cwd, display, [IMPORT]: load };
-  for (const name of ownKeys(own)) define(name, own[name]);
-  for (const name of ['_', '_error']) {
-    let value;
-    lastValues[name] = { set: (v) => { value = v; } };
-    defineProperty(globalThis, name, { configurable: true, enumerable: false, get: () => value, set: (v) => define(name, v) });
+  for (const name in own) define(name, own[name]);
+  for (const name in last) {
+    defineProperty(globalThis, name, { configurable: true, get: () => last[name], set: (v) => define(name, v) });
   }
   process.exit = process.reallyExit = exit;
 }
@@ -633,10 +644,9 @@ try {
   installGates();
   pipe.readStart();
   send({ t: 'hello', pid, language: 'javascript', version: process.versions.node });
+  // A kernel kept in reserve can use the time: the parser and the inspector load lazily.
+  setTimeout(() => { if (run === null) { rewrite('const a = 1'); evaluate('0', () => {}); } }, 100).unref();
 } catch (e) {
-  const json = bytesOf(stringify({ t: 'fatal', message: String(e && e.stack) })), head = alloc(8);
-  head.writeUInt32LE(4 + json.length, 0);
-  head.writeUInt32LE(json.length, 4);
-  writeSync(WIRE, concat([head, json]));
+  writeSync(WIRE, encode({ t: 'fatal', message: String(e && e.stack) }));
   reallyExit(70);
 }

@@ -8,7 +8,7 @@ cells that do not parse (magics, `!`, `?`) are rewritten by IPython, and then ru
 import builtins
 
 # User code may delete or replace builtins. Functions look theirs up here, so ours keep working.
-__builtins__ = dict(vars(builtins))
+__builtins__ = BUILTINS = dict(vars(builtins))
 
 import __future__
 import _signal
@@ -103,6 +103,7 @@ class Kernel:
         self.sock = self.pid = self.run_id = None
         self.active = False  # a run is under way, so an interrupt counts
         self.interrupted = self.sending = self.late = False
+        self.swallowed = None  # an error that a magic has reported but not passed on
         self.held = b""  # the last result, which leaves together with `done`
         self.lock = threading.Lock()
         self.main = threading.get_ident()
@@ -411,12 +412,14 @@ class Kernel:
     def run(self, run_id, source):
         self.before_run()
         error = None
-        self.run_id, self.interrupted, self.late = run_id, False, False
+        self.run_id, self.interrupted, self.late, self.swallowed = run_id, False, False, None
         self.active = True
         try:
             try:
                 self.execute(source)
                 self.leave_if_forked(0)
+                if self.swallowed is not None:
+                    error = failure(self.swallowed)
             except BaseException as exc:
                 code = exit_code(exc)
                 if code:
@@ -434,6 +437,8 @@ class Kernel:
         except BaseException as exc:  # an interrupt that struck outside of the user's code
             self.active = False
             error = error or failure(exc)
+        if not BUILTINS.keys() <= vars(builtins).keys():  # the libraries that we use need them
+            vars(builtins).update((k, v) for k, v in BUILTINS.items() if k not in vars(builtins))
         self.output.stop_pump()
         self.output.flush()
         self.finish(error)

@@ -5,6 +5,7 @@ import builtins
 # User code may delete or replace builtins. Functions look theirs up here, so ours keep working.
 __builtins__ = dict(vars(builtins))
 
+import functools
 import getpass
 import io
 import linecache
@@ -18,6 +19,13 @@ import tempfile
 import threading
 import time
 import traceback
+import types
+
+# IPython would import its terminal and its completer (prompt_toolkit, jedi) too: 20 MB that no kernel needs and
+# that every fork would pay for. Programs can still import them.
+sys.modules["jedi"] = None
+sys.modules["IPython.terminal.embed"] = types.ModuleType("embed")
+sys.modules["IPython.terminal.embed"].embed = None
 
 import IPython
 from IPython.core import page
@@ -32,6 +40,8 @@ from IPython.utils.process import arg_split
 from IPython.utils.text import LSString, SList
 from traitlets import Type
 from traitlets.config import Config
+
+del sys.modules["jedi"], sys.modules["IPython.terminal.embed"]
 
 MAX_TRACEBACK = 20_000
 NO_INPUT = "input() is not available here: the program has no terminal. Put the value in a variable instead."
@@ -199,8 +209,10 @@ class Shell(InteractiveShell):
         shell.builtin_trap.__enter__()
         shell.display_trap.__enter__()
         shell.set_hook("show_in_pager", page.as_hook(_print_page), 0)
-        shell.magics_manager.registry["ScriptMagics"].shebang = shell.script
-        shell.magics_manager.magics["cell"]["script"] = shell.script
+        script = functools.partial(shell.script)
+        script.parser = ScriptMagics.shebang.parser
+        shell.magics_manager.registry["ScriptMagics"].shebang = script
+        shell.magics_manager.magics["cell"]["script"] = script
         builtins.exit, builtins.quit = Quit("exit"), Quit("quit")
         builtins.input = getpass.getpass = getpass.unix_getpass = _no_input
         return shell
@@ -220,8 +232,11 @@ class Shell(InteractiveShell):
 
     def showtraceback(self, exc_tuple=None, *args, **kwargs):
         exc = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
-        if exc is not None:
-            self.kernel.print_error(describe(exc))
+        if exc is None:
+            return
+        if exc_tuple is None:  # from a magic that swallows the error of its code, like %time
+            self.kernel.swallowed = exc
+        self.kernel.print_error(describe(exc))
 
     showsyntaxerror = showtraceback
 

@@ -178,6 +178,7 @@ def close_range(first, last):
 
 class Zygote:
     def __init__(self):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is the jailer's business
         self.control = socket.socket(fileno=CONTROL)
         os.set_inheritable(CONTROL, False)
         self.children = {}
@@ -190,9 +191,12 @@ class Zygote:
             os._exit(0)  # the jailer is gone
 
     def receive(self):
-        data, ancillary, flags, _ = self.control.recvmsg(MAX_MESSAGE, socket.CMSG_SPACE(4 * MAX_FDS))
+        try:
+            data, ancillary, flags, _ = self.control.recvmsg(MAX_MESSAGE, socket.CMSG_SPACE(4 * MAX_FDS))
+        except ConnectionError:
+            data = b""
         if not data:
-            os._exit(0)  # the children live in their sandboxes and die with them
+            os._exit(0)  # the jailer is gone; the children live in their sandboxes and die with them
         fds = array.array("i")
         for level, kind, payload in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
@@ -234,13 +238,13 @@ class Zygote:
         set_here = [name for name in THREAD_LIMITS if name not in os.environ]
         os.environ.update(dict.fromkeys(set_here, "1"))
         try:
+            global kernel
+            import belljar_kernel as kernel  # first: it has a lighter way to import IPython
             for name in modules:
                 try:
                     importlib.import_module(name)
                 except BaseException as error:
                     raise RuntimeError(f"cannot preload {name}: {type(error).__name__}: {error}") from error
-            global kernel
-            import belljar_kernel as kernel
             kernel.prepare()
         finally:
             for name in set_here:  # programs that users start decide for themselves

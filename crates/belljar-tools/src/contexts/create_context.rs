@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    Annotations, CallContext, MAX_DESCRIPTION, Options, Tool, ToolError, ToolOutput, ToolSpec, args, schema, text,
+    Annotations, CallContext, MAX_DESCRIPTION, Options, Tool, ToolError, ToolOutput, ToolSpec, args, schema,
+    text,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -49,12 +50,12 @@ struct CreateContext {
 pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     let settings = &options.settings;
     let description = format!(
-        "Start a new Python or JavaScript interpreter in its own sandbox and return its context_id for run_code \
-         and the file tools. Variables, imports and files (in /workspace) persist between calls. Contexts are \
-         isolated from each other and from the host, and have no network. Python has numpy, pandas, matplotlib, \
-         scipy, scikit-learn, sympy, pillow, openpyxl and requests installed. A context stops by itself after {} \
-         without use, and then its id, variables and files are gone; stop it earlier with stop_context. At most \
-         {} contexts at once.",
+        "Start a new Python or JavaScript interpreter in its own sandbox and return its context_id for \
+         run_code and the file tools. Variables, imports and files (in /workspace) persist between calls. \
+         Contexts are isolated from each other and from the host, and have no network. Python has numpy, \
+         pandas, matplotlib, scipy, scikit-learn, sympy, pillow, openpyxl and requests installed. A \
+         context stops by itself after {} without use, and then its id, variables and files are gone; stop \
+         it earlier with stop_context. At most {} contexts at once.",
         text::duration(settings.idle_timeout),
         settings.contexts_per_caller,
     );

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    Annotations, CallContext, Content, MAX_DOWNLOAD, Options, Tool, ToolError, ToolOutput, ToolSpec, args, mime_of,
-    schema, text, uri,
+    Annotations, CallContext, Content, MAX_DOWNLOAD, Options, Tool, ToolError, ToolOutput, ToolSpec, args,
+    mime_of, schema, text, uri,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -49,14 +49,19 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
             name: "download_file",
             title: "Download a file",
             description: format!(
-                "Read a file from a context's sandbox: path, size, sha256 and content, as UTF-8 text or base64. A \
-                 file of more than {} bytes comes as a resource link without content; to look at a part of a large \
-                 file, read it with run_code.",
+                "Read a file from a context's sandbox: path, size, sha256 and content, as UTF-8 text or \
+                 base64. A file of more than {} bytes comes as a resource link without content; to look at \
+                 a part of a large file, read it with run_code.",
                 text::grouped(MAX_DOWNLOAD as u64)
             ),
             input_schema: schema::input_with_context::<Args>(options.default_context),
             output_schema: Some(schema::output::<Downloaded>()),
-            annotations: Annotations { read_only: true, destructive: false, idempotent: true, open_world: false },
+            annotations: Annotations {
+                read_only: true,
+                destructive: false,
+                idempotent: true,
+                open_world: false,
+            },
         },
     })
 }
@@ -72,7 +77,10 @@ impl Tool for DownloadFile {
         let context = cx.context(args.context_id.as_deref()).await?;
         let entry = cx.service.stat_file(&cx.caller, &context.id, &args.path).await?;
         if entry.kind == EntryType::Directory {
-            return Err(ToolError::invalid(format!("{} is a directory; list_files shows what is in it", entry.path)));
+            return Err(ToolError::invalid(format!(
+                "{} is a directory; list_files shows what is in it",
+                entry.path
+            )));
         }
         if entry.size > MAX_DOWNLOAD as u64 {
             return linked(&context.id, entry);
@@ -105,8 +113,8 @@ fn linked(context_id: &str, entry: Entry) -> Result<ToolOutput, ToolError> {
     };
     let result = Downloaded {
         note: Some(format!(
-            "The file is larger than {} bytes, so its content is not shown. It is linked as a resource; to look at \
-             a part of it, read it with run_code.",
+            "The file is larger than {} bytes, so its content is not shown. It is linked as a resource; to \
+             look at a part of it, read it with run_code.",
             text::grouped(MAX_DOWNLOAD as u64)
         )),
         path: entry.path,

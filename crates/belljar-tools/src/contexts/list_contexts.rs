@@ -41,13 +41,18 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
             name: "list_contexts",
             title: "List contexts",
             description: format!(
-                "List your live contexts, newest first: id, name, language, when each was made and last used. A \
-                 context that was not used for {} is stopped and no longer listed.",
+                "List your live contexts, newest first: id, name, language, when each was made and last \
+                 used. A context that was not used for {} is stopped and no longer listed.",
                 text::duration(options.settings.idle_timeout)
             ),
             input_schema: schema::input::<Args>(),
             output_schema: Some(schema::output::<Contexts>()),
-            annotations: Annotations { read_only: true, destructive: false, idempotent: true, open_world: false },
+            annotations: Annotations {
+                read_only: true,
+                destructive: false,
+                idempotent: true,
+                open_world: false,
+            },
         },
     })
 }

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    Annotations, CallContext, MAX_ENTRIES, Options, Tool, ToolError, ToolOutput, ToolSpec, args, schema, text, uri,
+    Annotations, CallContext, MAX_ENTRIES, Options, Tool, ToolError, ToolOutput, ToolSpec, args, schema,
+    text, uri,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -52,13 +53,18 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
             name: "list_files",
             title: "List files",
             description: format!(
-                "List a directory of a context's sandbox: path, type, size and time of each entry, at most {} of \
-                 them. Paths are relative to /workspace, or absolute outside of it.",
+                "List a directory of a context's sandbox: path, type, size and time of each entry, at most \
+                 {} of them. Paths are relative to /workspace, or absolute outside of it.",
                 text::grouped(MAX_ENTRIES as u64)
             ),
             input_schema: schema::input_with_context::<Args>(options.default_context),
             output_schema: Some(schema::output::<Files>()),
-            annotations: Annotations { read_only: true, destructive: false, idempotent: true, open_world: false },
+            annotations: Annotations {
+                read_only: true,
+                destructive: false,
+                idempotent: true,
+                open_world: false,
+            },
         },
     })
 }

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    Content, MAX_ERROR_MESSAGE, MAX_IMAGE_BYTES, MAX_IMAGES, MAX_OUTPUTS, MAX_RICH_TEXT, MAX_RICH_TEXT_IN_ALL,
-    ToolError, ToolOutput,
+    Content, MAX_ERROR_MESSAGE, MAX_IMAGE_BYTES, MAX_IMAGES, MAX_OUTPUTS, MAX_RICH_TEXT,
+    MAX_RICH_TEXT_IN_ALL, ToolError, ToolOutput,
     text::{self, Truncated},
     uri,
 };
@@ -115,16 +115,24 @@ fn ending_note(ending: &Ending, timeout: Duration, max_timeout: Duration) -> Opt
         Ending::Finished => return None,
         Ending::TimedOut => {
             let longer = if timeout < max_timeout {
-                format!("Pass a larger `timeout` (at most {} s) or work in smaller steps.", max_timeout.as_secs())
+                format!(
+                    "Pass a larger `timeout` (at most {} s) or work in smaller steps.",
+                    max_timeout.as_secs()
+                )
             } else {
                 "Work in smaller steps.".to_owned()
             };
-            format!("Stopped after {} (the time limit). Variables and files are kept. {longer}", text::duration(timeout))
+            format!(
+                "Stopped after {} (the time limit). Variables and files are kept. {longer}",
+                text::duration(timeout)
+            )
         }
-        Ending::Cancelled => "Stopped because the call was cancelled. Variables and files are kept.".to_owned(),
+        Ending::Cancelled => {
+            "Stopped because the call was cancelled. Variables and files are kept.".to_owned()
+        }
         Ending::KernelDied { why } => format!(
-            "The interpreter died: {}. It was restarted: all variables and imports are gone; files in /workspace are \
-             kept.",
+            "The interpreter died: {}. It was restarted: all variables and imports are gone; files in \
+             /workspace are kept.",
             why.trim_end_matches('.')
         ),
     })
@@ -155,12 +163,16 @@ struct Rich {
 
 impl Rich {
     fn add(&mut self, display: Display, notes: &mut Vec<String>) {
-        let (plain, rich): (Vec<_>, Vec<_>) = display.parts.into_iter().partition(|(mime, _)| mime == "text/plain");
-        let mut plain = plain.into_iter().next().map(|(_, bytes)| String::from_utf8_lossy(&bytes).into_owned());
+        let (plain, rich): (Vec<_>, Vec<_>) =
+            display.parts.into_iter().partition(|(mime, _)| mime == "text/plain");
+        let mut plain =
+            plain.into_iter().next().map(|(_, bytes)| String::from_utf8_lossy(&bytes).into_owned());
         if display.result {
             if let Some(text) = plain.take() {
                 let (text, cut) = self.text(&text);
-                notes.extend(cut.map(|cut| format!("`result` shows {cut} of the value; print a part of it instead.")));
+                notes.extend(
+                    cut.map(|cut| format!("`result` shows {cut} of the value; print a part of it instead.")),
+                );
                 self.result = Some(text);
             }
         } else if rich.is_empty()
@@ -190,7 +202,8 @@ impl Rich {
             let (text, cut) = self.text(&String::from_utf8_lossy(bytes));
             if text.is_empty() && cut.is_some() {
                 output.bytes = Some(bytes.len());
-                output.note = Some("not shown: this result already has as much rich text as it may".to_owned());
+                output.note =
+                    Some("not shown: this result already has as much rich text as it may".to_owned());
             } else {
                 output.text = Some(text);
                 output.note = cut;
@@ -215,10 +228,14 @@ impl Rich {
             return Err("not shown: save it to a file in /workspace to get it");
         }
         if self.images.len() >= MAX_IMAGES {
-            return Err("not shown: this result already has as many images as it may; save it to a file to get it");
+            return Err(
+                "not shown: this result already has as many images as it may; save it to a file to get it",
+            );
         }
         if self.image_bytes + bytes.len() > MAX_IMAGE_BYTES {
-            return Err("not shown: the images of this result are too large; make it smaller or save it to a file");
+            return Err(
+                "not shown: the images of this result are too large; make it smaller or save it to a file",
+            );
         }
         self.image_bytes += bytes.len();
         self.images.push(Content::Image { bytes: bytes.to_vec(), mime: mime.to_owned() });
@@ -227,7 +244,10 @@ impl Rich {
 }
 
 fn is_text(mime: &str) -> bool {
-    mime.starts_with("text/") || mime.ends_with("json") || mime.ends_with("xml") || mime.ends_with("javascript")
+    mime.starts_with("text/")
+        || mime.ends_with("json")
+        || mime.ends_with("xml")
+        || mime.ends_with("javascript")
 }
 
 #[cfg(test)]

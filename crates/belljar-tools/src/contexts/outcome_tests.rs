@@ -49,7 +49,9 @@ fn read(outcome: RunOutcome) -> Value {
 
 #[test]
 fn a_plain_run_is_short() {
-    let Content::Text(text) = &shown(RunOutcome { stdout: whole("2\n"), ..finished() }).content[0] else { panic!() };
+    let Content::Text(text) = &shown(RunOutcome { stdout: whole("2\n"), ..finished() }).content[0] else {
+        panic!()
+    };
     assert_eq!(text, r#"{"stdout":"2\n","stderr":"","success":true,"execution_time":0.001234}"#);
 }
 
@@ -57,7 +59,12 @@ fn a_plain_run_is_short() {
 fn a_failing_program() {
     let error = ProgramError { name: "ZeroDivisionError".to_owned(), message: "division by zero".to_owned() };
     let stderr = whole("Traceback (most recent call last):\n  …\nZeroDivisionError: division by zero\n");
-    insta::assert_json_snapshot!(read(RunOutcome { success: false, error: Some(error), stderr, ..finished() }));
+    insta::assert_json_snapshot!(read(RunOutcome {
+        success: false,
+        error: Some(error),
+        stderr,
+        ..finished()
+    }));
 }
 
 #[test]
@@ -124,7 +131,8 @@ fn long_output_is_cut_and_linked() {
 #[test]
 fn a_large_value_is_clipped() {
     let value = "x".repeat(MAX_RICH_TEXT + 5);
-    let read = read(RunOutcome { displays: vec![display(true, &[("text/plain", value.as_bytes())])], ..finished() });
+    let read =
+        read(RunOutcome { displays: vec![display(true, &[("text/plain", value.as_bytes())])], ..finished() });
     assert_eq!(read["text"]["result"].as_str().unwrap().len(), MAX_RICH_TEXT);
     insta::assert_json_snapshot!(read["text"]["notes"]);
 }

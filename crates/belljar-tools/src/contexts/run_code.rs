@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 
 use super::outcome::{self, RunResult};
 use crate::{
-    Annotations, CallContext, MAX_CODE, MAX_IMAGES, Options, Tool, ToolError, ToolOutput, ToolSpec, args, schema,
-    text,
+    Annotations, CallContext, MAX_CODE, MAX_IMAGES, Options, Tool, ToolError, ToolOutput, ToolSpec, args,
+    schema, text,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -33,15 +33,15 @@ struct RunCode {
 pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     let settings = &options.settings;
     let description = format!(
-        "Run code in a context made by create_context and return stdout, stderr, success and execution_time \
-         (seconds). Works like a notebook cell: variables, imports and functions persist between calls, the value \
-         of a last expression is returned as `result`, `await` works at top level; Python also has `!command` and \
-         `%magic`. Figures come back as images (at most {MAX_IMAGES} a call), tables and other rich values in \
-         `outputs`. A program that fails is reported with success false and its traceback in stderr. The time \
-         limit is {} unless `timeout` says otherwise (at most {}); code that reaches it is interrupted and its \
-         variables are kept. Output beyond {} bytes is cut in the middle and kept whole in a file that the result \
-         names. Files belong in /workspace. There is no network. A context that is not used for {} is stopped, and \
-         its id no longer works.",
+        "Run code in a context made by create_context and return stdout, stderr, success and \
+         execution_time (seconds). Works like a notebook cell: variables, imports and functions persist \
+         between calls, the value of a last expression is returned as `result`, `await` works at top \
+         level; Python also has `!command` and `%magic`. Figures come back as images (at most {MAX_IMAGES} \
+         a call), tables and other rich values in `outputs`. A program that fails is reported with success \
+         false and its traceback in stderr. The time limit is {} unless `timeout` says otherwise (at most \
+         {}); code that reaches it is interrupted and its variables are kept. Output beyond {} bytes is \
+         cut in the middle and kept whole in a file that the result names. Files belong in /workspace. \
+         There is no network. A context that is not used for {} is stopped, and its id no longer works.",
         text::duration(settings.run_timeout),
         text::duration(settings.max_run_timeout),
         text::grouped(settings.output_cap as u64),
@@ -59,7 +59,12 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
             input_schema,
             output_schema: Some(schema::output::<RunResult>()),
             // Code can overwrite what earlier code made, but only inside of its sandbox.
-            annotations: Annotations { read_only: false, destructive: true, idempotent: false, open_world: false },
+            annotations: Annotations {
+                read_only: false,
+                destructive: true,
+                idempotent: false,
+                open_world: false,
+            },
         },
         output_cap: settings.output_cap,
         max_timeout: settings.max_run_timeout,
@@ -89,13 +94,18 @@ impl Tool for RunCode {
     }
 }
 
-async fn run(cx: &CallContext, id: &str, code: String, timeout: Option<Duration>) -> Result<RunOutcome, Error> {
+async fn run(
+    cx: &CallContext,
+    id: &str,
+    code: String,
+    timeout: Option<Duration>,
+) -> Result<RunOutcome, Error> {
     let Some(progress) = &cx.progress else {
-        let request = RunRequest { code, timeout, live: None };
+        let request = RunRequest { code, timeout, live: None, every_byte: false };
         return cx.service.run(&cx.caller, id, request, cx.cancel.clone()).await;
     };
     let (live, mut chunks) = mpsc::channel(16);
-    let request = RunRequest { code, timeout, live: Some(live) };
+    let request = RunRequest { code, timeout, live: Some(live), every_byte: false };
     let mut run = std::pin::pin!(cx.service.run(&cx.caller, id, request, cx.cancel.clone()));
     loop {
         tokio::select! {

@@ -29,14 +29,19 @@ pub(crate) fn make(_options: &Options) -> Arc<dyn Tool> {
         spec: ToolSpec {
             name: "stop_context",
             title: "Stop a context",
-            description: "Stop a context and free its memory. Its variables and files are gone for good, and its id \
-                          no longer works: download what you need first. Waits up to 30 s for code that is running \
-                          in it, then ends that too."
+            description: "Stop a context and free its memory. Its variables and files are gone for good, \
+                          and its id no longer works: download what you need first. Waits up to 30 s for \
+                          code that is running in it, then ends that too."
                 .to_owned(),
             // Never the default context by omission: stopping is final.
             input_schema: schema::input::<Args>(),
             output_schema: Some(schema::output::<Stopped>()),
-            annotations: Annotations { read_only: false, destructive: true, idempotent: false, open_world: false },
+            annotations: Annotations {
+                read_only: false,
+                destructive: true,
+                idempotent: false,
+                open_world: false,
+            },
         },
     })
 }
@@ -51,7 +56,10 @@ impl Tool for StopContext {
         let args: Args = args::parse(&self.spec.input_schema, args)?;
         let context = cx.service.stop_context(&cx.caller, &args.context_id).await?;
         ToolOutput::structured(&Stopped {
-            message: format!("Context '{}' has been stopped. Its variables and files are gone.", context.name),
+            message: format!(
+                "Context '{}' has been stopped. Its variables and files are gone.",
+                context.name
+            ),
             context_id: context.id,
             status: "stopped",
         })

@@ -50,14 +50,19 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
             name: "upload_file",
             title: "Upload a file",
             description: format!(
-                "Write a file into a context's sandbox, where code reads it by the same path. Replaces a file that \
-                 is already there. At most {} bytes; returns path, size and sha256. The file lives as long as the \
-                 context.",
+                "Write a file into a context's sandbox, where code reads it by the same path. Replaces a \
+                 file that is already there. At most {} bytes; returns path, size and sha256. The file \
+                 lives as long as the context.",
                 text::grouped(MAX_UPLOAD as u64)
             ),
             input_schema: schema::input_with_context::<Args>(options.default_context),
             output_schema: Some(schema::output::<Uploaded>()),
-            annotations: Annotations { read_only: false, destructive: true, idempotent: true, open_world: false },
+            annotations: Annotations {
+                read_only: false,
+                destructive: true,
+                idempotent: true,
+                open_world: false,
+            },
         },
     })
 }

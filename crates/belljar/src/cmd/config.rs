@@ -11,7 +11,8 @@ pub(crate) fn show(config: &Config, arguments: &ShowArguments) -> anyhow::Result
 }
 
 fn as_table(config: &Config) -> String {
-    let width = |column: fn(&crate::config::Resolved) -> usize| config.resolved.iter().map(column).max().unwrap_or(0);
+    let width =
+        |column: fn(&crate::config::Resolved) -> usize| config.resolved.iter().map(column).max().unwrap_or(0);
     let keys = width(|value| value.setting.key.chars().count());
     let values = width(|value| value.shown().chars().count());
     let line = |value: &crate::config::Resolved| {

@@ -1,4 +1,8 @@
-use std::process::ExitCode;
+//! The jailer: this program again, single threaded, with its control socket as standard input.
+
+use std::{os::fd::AsFd, process::ExitCode};
+
+use anyhow::Context;
 
 /// The hidden first argument with which the local backend starts this program again.
 const NAME: &str = "__jail";
@@ -8,5 +12,10 @@ pub(crate) fn requested() -> bool {
 }
 
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
-    anyhow::bail!("`belljar {NAME}` is not there yet")
+    let control = std::io::stdin().as_fd().try_clone_to_owned().context("take the control socket")?;
+    // Nothing that is started from here may inherit the socket as its standard input.
+    let null = std::fs::File::open("/dev/null").context("open /dev/null")?;
+    rustix::stdio::dup2_stdin(&null).context("replace standard input")?;
+    belljar_jail::jailer::run(control, belljar_backends::GUEST)?;
+    Ok(ExitCode::SUCCESS)
 }

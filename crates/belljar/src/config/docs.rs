@@ -21,7 +21,11 @@ fn page() -> String {
     page.push_str("| key | flag | environment | default | accepts | |\n|---|---|---|---|---|---|\n");
     for setting in SETTINGS {
         let default = setting.default_text();
-        let default = if setting.default.is_empty() && setting.key != "home" { default.to_owned() } else { format!("`{default}`") };
+        let default = if setting.default.is_empty() && setting.key != "home" {
+            default.to_owned()
+        } else {
+            format!("`{default}`")
+        };
         let _ = writeln!(
             page,
             "| `{}` | `--{}` | `{}` | {default} | {} | {} |",

@@ -21,8 +21,12 @@ impl File {
 
 /// The file that was named, or the usual one if it exists.
 pub(super) fn read(named: Option<&Path>, environment: &Environment) -> anyhow::Result<Option<File>> {
-    let named = named.map(Path::to_owned).or_else(|| environment(ENV).filter(|path| !path.is_empty()).map(PathBuf::from));
-    let usual = || super::xdg(environment, "XDG_CONFIG_HOME", ".config").map(|directory| directory.join("belljar.toml"));
+    let named = named
+        .map(Path::to_owned)
+        .or_else(|| environment(ENV).filter(|path| !path.is_empty()).map(PathBuf::from));
+    let usual = || {
+        super::xdg(environment, "XDG_CONFIG_HOME", ".config").map(|directory| directory.join("belljar.toml"))
+    };
     let (path, must_exist) = match named {
         Some(path) => (path, true),
         None => match usual() {
@@ -33,7 +37,9 @@ pub(super) fn read(named: Option<&Path>, environment: &Environment) -> anyhow::R
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !must_exist => return Ok(None),
-        Err(error) => return Err(error).with_context(|| format!("cannot read the settings file {}", path.display())),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot read the settings file {}", path.display()));
+        }
     };
     let table: toml::Table = match text.parse() {
         Ok(table) => table,

@@ -32,7 +32,6 @@ pub(crate) struct Config {
     pub(crate) python: Option<PathBuf>,
     pub(crate) node: Option<PathBuf>,
     pub(crate) service: Settings,
-    pub(crate) limits: Limits,
     pub(crate) cgroups: Demand,
     pub(crate) landlock: Demand,
     /// Every setting, in the order of the table.
@@ -97,7 +96,9 @@ impl Config {
                 (text.clone(), Origin::Flag(setting.flag()))
             } else if let Some(text) = from_environment() {
                 (text, Origin::Environment(setting.env()))
-            } else if let Some((file, text)) = file.as_ref().and_then(|file| Some((file, file.get(setting.key)?))) {
+            } else if let Some((file, text)) =
+                file.as_ref().and_then(|file| Some((file, file.get(setting.key)?)))
+            {
                 (text.to_owned(), Origin::File(file.path.clone()))
             } else {
                 (default(setting, environment)?, Origin::Default)
@@ -146,14 +147,14 @@ fn build(resolved: Vec<Resolved>) -> Config {
             run_timeout: values.duration("run.timeout"),
             max_run_timeout: values.duration("run.max_timeout"),
             output_cap: values.count("output.cap") as usize,
+            limits: Limits {
+                cpus: values.decimal("limits.cpus"),
+                memory_bytes: values.bytes("limits.memory"),
+                processes: values.count("limits.processes") as u32,
+                workspace_bytes: values.bytes("limits.workspace"),
+                tmp_bytes: values.bytes("limits.tmp"),
+            },
             ..Settings::default()
-        },
-        limits: Limits {
-            cpus: values.decimal("limits.cpus"),
-            memory_bytes: values.bytes("limits.memory"),
-            processes: values.count("limits.processes") as u32,
-            workspace_bytes: values.bytes("limits.workspace"),
-            tmp_bytes: values.bytes("limits.tmp"),
         },
         cgroups: values.demand("isolation.cgroups"),
         landlock: values.demand("isolation.landlock"),

@@ -1,14 +1,21 @@
 use super::*;
 
-fn load(flags: &[(&'static str, &str)], environment: &[(&str, &str)], file: Option<&str>) -> anyhow::Result<Config> {
+fn load(
+    flags: &[(&'static str, &str)],
+    environment: &[(&str, &str)],
+    file: Option<&str>,
+) -> anyhow::Result<Config> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("belljar.toml");
     if let Some(text) = file {
         std::fs::write(&path, text)?;
     }
     let flags = flags.iter().map(|(key, text)| (*key, text.to_string())).collect();
-    let variables: BTreeMap<String, String> =
-        environment.iter().chain(&[("HOME", "/home/ann")]).map(|(name, text)| (name.to_string(), text.to_string())).collect();
+    let variables: BTreeMap<String, String> = environment
+        .iter()
+        .chain(&[("HOME", "/home/ann")])
+        .map(|(name, text)| (name.to_string(), text.to_string()))
+        .collect();
     Config::load(&flags, &move |name| variables.get(name).cloned(), file.map(|_| path.as_path()))
 }
 
@@ -26,7 +33,6 @@ fn the_defaults_are_those_of_the_crates() {
     let config = load(&[], &[], None).unwrap();
     assert_eq!(config.home, Path::new("/home/ann/.local/share/belljar"));
     assert_eq!(config.toolsets, ["contexts"]);
-    assert_eq!(config.limits, Limits::default());
     assert_eq!(format!("{:?}", config.service), format!("{:?}", Settings::default()));
     assert_eq!((config.cgroups, config.landlock), (Demand::Auto, Demand::Auto));
     assert_eq!((config.python, config.node), (None, None));
@@ -35,12 +41,13 @@ fn the_defaults_are_those_of_the_crates() {
 
 #[test]
 fn flags_beat_environment_beats_file() {
-    let file = "toolsets = [\"contexts\", \"all\"]\n[run]\ntimeout = 10\n[limits]\nmemory = \"1GiB\"\ncpus = 1.5\n";
+    let file =
+        "toolsets = [\"contexts\", \"all\"]\n[run]\ntimeout = 10\n[limits]\nmemory = \"1GiB\"\ncpus = 1.5\n";
     let environment = [("BELLJAR_RUN_TIMEOUT", "20s"), ("BELLJAR_LIMITS_MEMORY", "512"), ("BELLJAR_LOG", "")];
     let config = load(&[("run.timeout", "1m")], &environment, Some(file)).unwrap();
     assert_eq!(config.service.run_timeout, Duration::from_secs(60));
-    assert_eq!(config.limits.memory_bytes, 512 << 20);
-    assert_eq!(config.limits.cpus, 1.5);
+    assert_eq!(config.service.limits.memory_bytes, 512 << 20);
+    assert_eq!(config.service.limits.cpus, 1.5);
     assert_eq!(config.toolsets, ["contexts", "all"]);
     assert_eq!(config.origin("run.timeout"), &Origin::Flag("run-timeout".to_owned()));
     assert_eq!(config.origin("limits.memory"), &Origin::Environment("BELLJAR_LIMITS_MEMORY".to_owned()));
@@ -64,7 +71,8 @@ fn refusals_name_the_source_the_value_and_what_is_accepted() {
 
 #[test]
 fn a_file_that_was_named_must_be_there_and_be_toml() {
-    let missing = Config::load(&BTreeMap::new(), &|_| None, Some(Path::new("/nowhere/belljar.toml"))).unwrap_err();
+    let missing =
+        Config::load(&BTreeMap::new(), &|_| None, Some(Path::new("/nowhere/belljar.toml"))).unwrap_err();
     assert_eq!(missing.to_string(), "cannot read the settings file /nowhere/belljar.toml");
     assert!(refusal(&[], &[], Some("a = ")).contains("belljar.toml: TOML parse error at line 1"));
 }
@@ -90,7 +98,10 @@ fn the_usual_file_is_read_and_none_in_the_working_directory() {
 #[test]
 fn without_a_home_directory_the_state_needs_a_place() {
     let error = Config::load(&BTreeMap::new(), &|_| None, None).unwrap_err();
-    assert_eq!(error.to_string(), "there is no home directory to keep state in: set BELLJAR_HOME to a directory");
+    assert_eq!(
+        error.to_string(),
+        "there is no home directory to keep state in: set BELLJAR_HOME to a directory"
+    );
     let environment = |name: &str| (name == "BELLJAR_HOME").then(|| "/srv/belljar".to_owned());
     assert_eq!(Config::load(&BTreeMap::new(), &environment, None).unwrap().home, Path::new("/srv/belljar"));
 }

@@ -58,7 +58,9 @@ impl Accepts {
         match self {
             Self::Path | Self::OptionalPath => "a path".to_owned(),
             Self::List => "names with commas between them".to_owned(),
-            Self::LogFilter => "a level (error, warn, info, debug, trace), or a list such as warn,belljar=debug".to_owned(),
+            Self::LogFilter => {
+                "a level (error, warn, info, debug, trace), or a list such as warn,belljar=debug".to_owned()
+            }
             Self::Switch => "true or false".to_owned(),
             Self::Count(low, high) => format!("a whole number from {low} to {high}"),
             Self::Decimal(low, high) => format!("a number from {low} to {high}"),
@@ -84,9 +86,9 @@ impl Accepts {
                 "false" | "0" | "no" | "off" => false,
                 _ => return None,
             }),
-            Self::Count(low, high) => {
-                Value::Count(text.replace('_', "").parse().ok().filter(|count| (low..=high).contains(&count))?)
-            }
+            Self::Count(low, high) => Value::Count(
+                text.replace('_', "").parse().ok().filter(|count| (low..=high).contains(&count))?,
+            ),
             Self::Decimal(low, high) => {
                 Value::Decimal(text.parse().ok().filter(|number| (low..=high).contains(&number))?)
             }
@@ -139,7 +141,15 @@ mod tests {
 
     #[test]
     fn durations() {
-        for (text, milliseconds) in [("30s", 30_000), ("30", 30_000), ("1.5", 1_500), ("5m", 300_000), ("1 h", 3_600_000), ("250ms", 250), ("2d", 172_800_000)] {
+        for (text, milliseconds) in [
+            ("30s", 30_000),
+            ("30", 30_000),
+            ("1.5", 1_500),
+            ("5m", 300_000),
+            ("1 h", 3_600_000),
+            ("250ms", 250),
+            ("2d", 172_800_000),
+        ] {
             assert_eq!(duration(text), Some(Duration::from_millis(milliseconds)), "{text}");
         }
         for text in ["", "0", "-1", "s", "5 parsecs", "1e400", "99999999999999999999d", "1.2.3", "∞"] {
@@ -149,7 +159,14 @@ mod tests {
 
     #[test]
     fn sizes() {
-        for (text, bytes) in [("2048", 2048 << 20), ("512MB", 512 << 20), ("2GiB", 2 << 30), ("1.5g", 3 << 29), ("64 k", 64 << 10), ("10b", 10)] {
+        for (text, bytes) in [
+            ("2048", 2048 << 20),
+            ("512MB", 512 << 20),
+            ("2GiB", 2 << 30),
+            ("1.5g", 3 << 29),
+            ("64 k", 64 << 10),
+            ("10b", 10),
+        ] {
             assert_eq!(size(text), Some(bytes), "{text}");
         }
         for text in ["", "0", "-5", "MB", "5 MBit", "99999999999t"] {

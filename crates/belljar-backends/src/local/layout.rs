@@ -1,0 +1,154 @@
+//! What a local sandbox looks like from inside.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use belljar_jail::protocol::{Bind, GuestConfig, RootSpec, ZygoteSpec};
+
+use crate::templates::{Node, Python, Templates};
+
+const SITE: &str = "/opt/belljar/site";
+const KERNEL: &str = "/opt/belljar/kernel";
+const FONTS: &str = "/opt/belljar/matplotlib";
+const NODE_KERNEL: &str = "/opt/belljar/node";
+const BIN: &str = "/opt/belljar/bin";
+
+/// Imported once by the zygote, shared by every Python context.
+const PRELOAD: [&str; 4] = ["numpy", "pandas", "matplotlib", "matplotlib.pyplot"];
+/// Directories of the host that are links on some distributions and real on others.
+const TOP: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+/// Files and directories of the host's /etc that programs need and that tell nothing about the host.
+const ETC: [&str; 5] = ["alternatives", "fonts", "ld.so.cache", "mime.types", "ssl/certs"];
+
+const PASSWD: &str = "root:x:0:0:root:/:/bin/false\nuser:x:1000:1000:user:/workspace:/bin/bash\n\
+                      nobody:x:65534:65534:nobody:/:/bin/false\n";
+const GROUP: &str = "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n";
+const HOSTS: &str = "127.0.0.1 localhost belljar\n::1 localhost\n";
+const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files dns\n";
+
+pub(super) struct Layout {
+    pub(super) root: RootSpec,
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) zygote: Option<ZygoteSpec>,
+    pub(super) guest: GuestConfig,
+}
+
+pub(super) fn layout(templates: &Templates) -> Layout {
+    let mut root = RootSpec::default();
+    let mut bind = |source: &Path, target: &str| {
+        root.binds.push(Bind { source: source.to_path_buf(), target: target.into() });
+    };
+    bind(Path::new("/usr"), "/usr");
+    for name in ETC {
+        let path = Path::new("/etc").join(name);
+        if path.exists() {
+            bind(&path, &path.to_string_lossy());
+        }
+    }
+    let mut links = Vec::new();
+    for name in TOP {
+        let path = Path::new("/").join(name);
+        match fs::read_link(&path) {
+            Ok(target) => links.push((path.to_string_lossy().into_owned(), target.to_string_lossy().into_owned())),
+            Err(_) if path.is_dir() => bind(&path, &path.to_string_lossy()),
+            Err(_) => {}
+        }
+    }
+    let mut env = environment();
+    let mut zygote = None;
+    let mut guest = GuestConfig { digest: crate::guest_digest(), ..GuestConfig::default() };
+    if let Ok(python) = &templates.python {
+        let executable = inside(&python.host.executable, &python.host.prefix, "/opt/python", &mut bind);
+        for (name, target) in [("site", SITE), ("kernel", KERNEL), ("matplotlib", FONTS)] {
+            bind(&python.directory.join(name), target);
+        }
+        python_environment(python, &mut env);
+        for name in ["python", "python3"] {
+            links.push((format!("{BIN}/{name}"), executable.clone()));
+        }
+        let mut zygote_env = env.clone();
+        zygote_env.insert("BELLJAR_FONT_CACHE".into(), FONTS.into());
+        zygote = Some(ZygoteSpec {
+            argv: vec![executable, "-B".into(), format!("{KERNEL}/belljar_zygote.py")],
+            env: zygote_env,
+            preload: PRELOAD.map(String::from).to_vec(),
+        });
+    }
+    if let Ok(node) = &templates.node {
+        let executable = inside(&node.executable, &node_prefix(node), "/opt/node", &mut bind);
+        bind(&node.directory, NODE_KERNEL);
+        links.push((format!("{BIN}/node"), executable.clone()));
+        guest.javascript = vec![executable, "--expose-internals".into(), format!("{NODE_KERNEL}/kernel.cjs")];
+    }
+    root.symlinks = links;
+    root.files = [
+        ("/etc/passwd", PASSWD),
+        ("/etc/group", GROUP),
+        ("/etc/hosts", HOSTS),
+        ("/etc/nsswitch.conf", NSSWITCH),
+        ("/etc/resolv.conf", ""),
+        ("/etc/hostname", "belljar\n"),
+    ]
+    .map(|(path, text)| (path.to_string(), text.to_string()))
+    .to_vec();
+    Layout { root, env, zygote, guest }
+}
+
+fn environment() -> BTreeMap<String, String> {
+    [
+        ("PATH", "/opt/belljar/bin:/usr/local/bin:/usr/bin:/bin"),
+        ("HOME", "/workspace"),
+        ("USER", "user"),
+        ("LOGNAME", "user"),
+        ("SHELL", "/bin/bash"),
+        ("LANG", "C.UTF-8"),
+        ("TZ", "UTC"),
+        ("TERM", "dumb"),
+        ("TMPDIR", "/tmp"),
+        // Caches must not litter the workspace.
+        ("XDG_CACHE_HOME", "/tmp/.cache"),
+        ("XDG_CONFIG_HOME", "/tmp/.config"),
+        ("npm_config_cache", "/tmp/.npm"),
+    ]
+    .map(|(k, v)| (k.to_string(), v.to_string()))
+    .into()
+}
+
+fn python_environment(python: &Python, env: &mut BTreeMap<String, String>) {
+    let variables = [
+        ("PYTHONPATH", SITE),
+        ("PYTHONNOUSERSITE", "1"),
+        ("PYTHONDONTWRITEBYTECODE", "1"),
+        ("IPYTHONDIR", "/tmp/.ipython"),
+        ("MPLCONFIGDIR", "/tmp/.matplotlib"),
+        ("MPLBACKEND", "Agg"),
+    ];
+    env.extend(variables.map(|(k, v)| (k.to_string(), v.to_string())));
+    // A shared libpython outside the linker's own directories was found by a path that does not exist inside.
+    if python.host.prefix != Path::new("/usr") && python.host.prefix.join("lib").is_dir() {
+        env.insert("LD_LIBRARY_PATH".into(), "/opt/python/lib".into());
+    }
+}
+
+/// Where the host's `executable` is inside: where it was when that is below /usr, else below `mount`, onto which
+/// `prefix` is bound.
+fn inside(executable: &Path, prefix: &Path, mount: &str, bind: &mut impl FnMut(&Path, &str)) -> String {
+    if executable.starts_with("/usr") {
+        return executable.to_string_lossy().into_owned();
+    }
+    bind(prefix, mount);
+    let rest = executable.strip_prefix(prefix).unwrap_or(executable);
+    Path::new(mount).join(rest).to_string_lossy().into_owned()
+}
+
+/// `/somewhere/node-v22` for `/somewhere/node-v22/bin/node`.
+fn node_prefix(node: &Node) -> PathBuf {
+    let directory = node.executable.parent().unwrap_or(Path::new("/"));
+    match directory.file_name() {
+        Some(name) if name == "bin" => directory.parent().unwrap_or(directory).to_path_buf(),
+        _ => directory.to_path_buf(),
+    }
+}

@@ -1,0 +1,148 @@
+//! Templates: what a sandbox has installed. Built once from the host's own interpreters into Belljar's data
+//! directory, under a name that changes with the recipe, and moved into place when complete.
+
+mod node;
+mod python;
+
+use std::{
+    fs, io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+pub use node::Node;
+pub use python::Python;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use sha2::{Digest, Sha256};
+
+/// Says what is being done and how far it is, from 0 to 1.
+pub type Progress<'a> = &'a (dyn Fn(&str, f64) + Send + Sync);
+
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct TemplateError {
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl TemplateError {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: None }
+    }
+
+    fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    fn io(doing: &str, error: &io::Error) -> Self {
+        Self::new(format!("{doing}: {error}"))
+    }
+}
+
+/// Where to look for interpreters, and where templates are kept.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    pub home: PathBuf,
+    pub python: Option<PathBuf>,
+    pub node: Option<PathBuf>,
+}
+
+/// What is ready to be mounted.
+#[derive(Debug, Clone)]
+pub struct Templates {
+    pub python: Result<Python, TemplateError>,
+    pub node: Result<Node, TemplateError>,
+}
+
+impl Sources {
+    fn directory(&self) -> PathBuf {
+        self.home.join("templates")
+    }
+}
+
+/// Builds what is missing. One interpreter's trouble does not take the other away.
+pub fn prepare(sources: &Sources, progress: Progress<'_>) -> Templates {
+    let node = Node::prepare(sources);
+    let python = Python::prepare(sources, progress);
+    Templates { python, node }
+}
+
+/// Whether `prepare` would have nothing to do.
+pub fn is_prepared(sources: &Sources) -> bool {
+    Python::find(sources).is_ok_and(|found| found.is_built(sources))
+}
+
+/// Runs `fill` on a fresh directory and moves it to `target` when it is done. Whoever comes second finds it there.
+fn build_atomically(
+    target: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), TemplateError>,
+) -> Result<(), TemplateError> {
+    let parent = target.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(parent).map_err(|e| TemplateError::io(&format!("make {}", parent.display()), &e))?;
+    let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let fresh = parent.join(format!(".{name}.{}", std::process::id()));
+    let _ = fs::remove_dir_all(&fresh);
+    fs::create_dir_all(&fresh).map_err(|e| TemplateError::io(&format!("make {}", fresh.display()), &e))?;
+    let filled = fill(&fresh).and_then(|()| match fs::rename(&fresh, target) {
+        Err(e) if !target.exists() => Err(TemplateError::io(&format!("make {}", target.display()), &e)),
+        _ => Ok(()),
+    });
+    // Still there only when something failed or another process was faster.
+    let _ = fs::remove_dir_all(&fresh);
+    filled
+}
+
+/// Held by whoever uses a template; a template that nobody holds may be removed when its recipe is outdated.
+#[derive(Debug, Clone)]
+pub struct Hold {
+    _lock: Arc<OwnedFd>,
+}
+
+fn lock(directory: &Path, operation: FlockOperation) -> io::Result<OwnedFd> {
+    let fd = open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    flock(&fd, operation)?;
+    Ok(fd)
+}
+
+fn hold(directory: &Path) -> Result<Hold, TemplateError> {
+    let lock = lock(directory, FlockOperation::NonBlockingLockShared)
+        .map_err(|e| TemplateError::io(&format!("lock {}", directory.display()), &e))?;
+    Ok(Hold { _lock: Arc::new(lock) })
+}
+
+/// Removes templates of older recipes that nobody uses, and what interrupted builds left.
+fn remove_stale(directory: &Path, prefix: &str, keep: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for path in entries.flatten().map(|e| e.path()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.starts_with(prefix) && path != keep {
+            let Ok(_lock) = lock(&path, FlockOperation::NonBlockingLockExclusive) else { continue };
+            // What cannot be removed now is tried again with the next recipe.
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}
+
+pub(crate) fn hex_digest(parts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn capture(command: &mut Command) -> Result<String, TemplateError> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|e| TemplateError::io(&format!("run {name}"), &e))?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let last: Vec<&str> = stderr.lines().rev().take(5).collect();
+        let last: Vec<&str> = last.into_iter().rev().collect();
+        return Err(TemplateError::new(format!("{name} failed: {}", last.join("\n"))));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,62 @@
+//! The JavaScript template: the host's Node, and our kernel.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{Hold, Sources, TemplateError, build_atomically, capture, hex_digest, hold, remove_stale};
+
+const KERNEL: &str = include_str!("../../../belljar-guest/kernels/node/kernel.cjs");
+const OLDEST: u32 = 18;
+const NAMES: [&str; 2] = ["node", "nodejs"];
+
+/// A template that can be mounted.
+#[derive(Debug, Clone)]
+pub struct Node {
+    pub executable: PathBuf,
+    pub version: String,
+    /// Holds `kernel.cjs`.
+    pub directory: PathBuf,
+    pub hold: Hold,
+}
+
+impl Node {
+    /// Executable and version of the first usable Node of the host.
+    pub fn find(sources: &Sources) -> Result<(PathBuf, String), TemplateError> {
+        let candidates: Vec<PathBuf> = match &sources.node {
+            Some(path) => vec![path.clone()],
+            None => NAMES.iter().map(PathBuf::from).collect(),
+        };
+        let mut seen = String::from("none was found");
+        for candidate in candidates {
+            let mut command = Command::new(&candidate);
+            // The environment may name files that only slow the start down.
+            command.env_remove("NODE_OPTIONS").env_remove("NODE_EXTRA_CA_CERTS");
+            command.args(["-p", "process.versions.node + '\\n' + require('fs').realpathSync(process.execPath)"]);
+            let Ok(answer) = capture(&mut command) else { continue };
+            let Some((version, executable)) = answer.trim().split_once('\n') else { continue };
+            let major = version.split('.').next().and_then(|m| m.parse::<u32>().ok()).unwrap_or(0);
+            if major >= OLDEST {
+                return Ok((executable.into(), version.into()));
+            }
+            seen = format!("{} is {version}", candidate.display());
+        }
+        Err(TemplateError::new(format!("Node {OLDEST} or newer is needed for JavaScript: {seen}"))
+            .hint("apt-get install nodejs, or name one with the setting `node`"))
+    }
+
+    pub(super) fn prepare(sources: &Sources) -> Result<Self, TemplateError> {
+        let (executable, version) = Self::find(sources)?;
+        let directory = sources.directory().join(format!("node-{}", &hex_digest(&[KERNEL.as_bytes()])[..16]));
+        if !directory.is_dir() {
+            build_atomically(&directory, |fresh: &Path| {
+                fs::write(fresh.join("kernel.cjs"), KERNEL).map_err(|e| TemplateError::io("write the kernel", &e))
+            })?;
+            remove_stale(&sources.directory(), "node-", &directory);
+        }
+        let hold = hold(&directory)?;
+        Ok(Self { executable, version, directory, hold })
+    }
+}

@@ -1,0 +1,183 @@
+//! The Python template: pinned packages for the host's Python, bytecode compiled, beside our kernel.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Hold, Progress, Sources, TemplateError, build_atomically, capture, hex_digest, hold, remove_stale};
+
+const REQUIREMENTS: &str = include_str!("../../templates/python-requirements.txt");
+/// The kernel's sources, installed next to the packages.
+const KERNEL: [(&str, &str); 3] = [
+    ("belljar_kernel.py", include_str!("../../../belljar-guest/kernels/python/belljar_kernel.py")),
+    ("belljar_shell.py", include_str!("../../../belljar-guest/kernels/python/belljar_shell.py")),
+    ("belljar_zygote.py", include_str!("../../../belljar-guest/kernels/python/belljar_zygote.py")),
+];
+/// Change it when the steps below change.
+const RECIPE: &str = "1";
+const OLDEST: (u32, u32) = (3, 10);
+const NAMES: [&str; 6] = ["python3", "python3.13", "python3.12", "python3.11", "python3.10", "python"];
+
+const FIND: &str = "import sys, os, json; print(json.dumps({
+    'version': list(sys.version_info[:3]),
+    'prefix': os.path.realpath(sys.base_prefix),
+    'executable': os.path.realpath(getattr(sys, '_base_executable', None) or sys.executable)}))";
+
+/// An interpreter of the host's.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Found {
+    pub version: [u32; 3],
+    pub prefix: PathBuf,
+    pub executable: PathBuf,
+}
+
+/// A template that can be mounted.
+#[derive(Debug, Clone)]
+pub struct Python {
+    pub host: Found,
+    /// Holds `site` (packages), `kernel` (ours) and `matplotlib` (its font cache).
+    pub directory: PathBuf,
+    pub hold: Hold,
+}
+
+impl Found {
+    fn name(&self) -> String {
+        let mut parts: Vec<&[u8]> = vec![RECIPE.as_bytes(), REQUIREMENTS.as_bytes()];
+        for (name, text) in &KERNEL {
+            parts.extend([name.as_bytes(), text.as_bytes()]);
+        }
+        let host = format!("{:?}", self);
+        parts.push(host.as_bytes());
+        format!("python-{}", &hex_digest(&parts)[..16])
+    }
+
+    pub(super) fn is_built(&self, sources: &Sources) -> bool {
+        sources.directory().join(self.name()).is_dir()
+    }
+
+    pub fn version(&self) -> String {
+        let [major, minor, patch] = self.version;
+        format!("{major}.{minor}.{patch}")
+    }
+}
+
+impl Python {
+    /// The first usable Python of the host.
+    pub fn find(sources: &Sources) -> Result<Found, TemplateError> {
+        let candidates: Vec<PathBuf> = match &sources.python {
+            Some(path) => vec![path.clone()],
+            None => NAMES.iter().map(PathBuf::from).collect(),
+        };
+        let mut seen = Vec::new();
+        for candidate in candidates {
+            let mut command = Command::new(&candidate);
+            command.args(["-I", "-c", FIND]);
+            let found = match capture(&mut command).map(|json| serde_json::from_str::<Found>(&json)) {
+                Ok(Ok(found)) => found,
+                Ok(Err(error)) => {
+                    seen.push(format!("{} said something strange ({error})", candidate.display()));
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            if (found.version[0], found.version[1]) >= OLDEST {
+                return Ok(found);
+            }
+            seen.push(format!("{} is {}", candidate.display(), found.version()));
+        }
+        let seen = if seen.is_empty() { "none was found".into() } else { seen.join(", ") };
+        Err(TemplateError::new(format!("Python 3.10 or newer is needed: {seen}"))
+            .hint("apt-get install python3 python3-pip, or name one with the setting `python`"))
+    }
+
+    pub(super) fn prepare(sources: &Sources, progress: Progress<'_>) -> Result<Self, TemplateError> {
+        let host = Self::find(sources)?;
+        let directory = sources.directory().join(host.name());
+        if !directory.is_dir() {
+            build_atomically(&directory, |fresh| fill(&host, fresh, progress))?;
+            remove_stale(&sources.directory(), "python-", &directory);
+        }
+        let hold = hold(&directory)?;
+        Ok(Self { host, directory, hold })
+    }
+}
+
+fn fill(host: &Found, fresh: &Path, progress: Progress<'_>) -> Result<(), TemplateError> {
+    let io = |doing: &'static str| move |e: std::io::Error| TemplateError::io(doing, &e);
+    let (site, kernel, fonts) = (fresh.join("site"), fresh.join("kernel"), fresh.join("matplotlib"));
+    fs::create_dir(&kernel).map_err(io("make the kernel's directory"))?;
+    fs::create_dir(&fonts).map_err(io("make the font cache"))?;
+    for (name, text) in KERNEL {
+        fs::write(kernel.join(name), text).map_err(io("write the kernel"))?;
+    }
+    let requirements = fresh.join("requirements.txt");
+    fs::write(&requirements, REQUIREMENTS).map_err(io("write the requirements"))?;
+    install(host, &requirements, &site, progress)?;
+
+    progress("compiling bytecode", 0.75);
+    let mut compile = python(host);
+    // Unchecked: these files never change, so importing need not look at their sources.
+    compile.args(["-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]);
+    // Some packages ship test files for other versions of the language; they are allowed not to compile.
+    let _ = compile.arg(&site).arg(&kernel).stdout(Stdio::null()).stderr(Stdio::null()).status();
+
+    progress("finding fonts", 0.92);
+    let mut cache = python(host);
+    cache.env("PYTHONPATH", &site).env("MPLCONFIGDIR", &fonts);
+    capture(cache.args(["-c", "import matplotlib.font_manager"]))?;
+    progress("checking that everything imports", 0.96);
+    let mut check = python(host);
+    check.env("PYTHONPATH", &site).env("MPLCONFIGDIR", &fonts);
+    capture(check.args(["-c", "import IPython, numpy, pandas, matplotlib.pyplot, scipy, sklearn, sympy, requests, PIL, openpyxl"]))?;
+    let manifest = serde_json::to_vec_pretty(host).unwrap_or_default();
+    fs::write(fresh.join("manifest.json"), manifest).map_err(io("write the manifest"))
+}
+
+fn python(host: &Found) -> Command {
+    let mut command = Command::new(&host.executable);
+    command.env_remove("PYTHONDONTWRITEBYTECODE").env_remove("PYTHONPATH").env_remove("PYTHONHOME");
+    command.env("PYTHONNOUSERSITE", "1");
+    command
+}
+
+fn install(host: &Found, requirements: &Path, site: &Path, progress: Progress<'_>) -> Result<(), TemplateError> {
+    let mut pip = python(host);
+    pip.args(["-m", "pip", "install", "--no-compile", "--disable-pip-version-check", "--no-input"])
+        .args(["--only-binary=:all:", "--no-deps", "--progress-bar=off", "--target"])
+        .arg(site)
+        .arg("-r")
+        .arg(requirements)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = pip.spawn().map_err(|e| TemplateError::io("start pip", &e))?;
+    let total = REQUIREMENTS.lines().filter(|l| l.contains("==")).count().max(1);
+    let mut done = 0;
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if let Some(package) = line.strip_prefix("Collecting ") {
+                done += 1;
+                let name = package.split(['=', ' ', '<', '>']).next().unwrap_or(package);
+                progress(&format!("fetching {name}"), 0.5 * done as f64 / total as f64);
+            } else if line.starts_with("Installing collected packages") {
+                progress("installing packages", 0.55);
+            }
+        }
+    }
+    let output = child.wait_with_output().map_err(|e| TemplateError::io("wait for pip", &e))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let error = TemplateError::new(format!("pip could not install the Python packages:\n{}", stderr.trim()));
+    Err(if stderr.contains("No module named pip") {
+        error.hint("apt-get install python3-pip")
+    } else {
+        error.hint("the template is built once and needs a package index that time only; try `belljar setup` again")
+    })
+}

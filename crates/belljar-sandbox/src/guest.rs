@@ -1,0 +1,159 @@
+//! The client of a guest: many calls at once over one stream.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use belljar_proto::{
+    Call, Event, FromGuest, GENERATION, Reply, Request,
+    frame::{Decoder, encode},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::mpsc,
+    time::timeout,
+};
+
+/// Messages of one call that may wait for its caller; then the guest waits.
+const INBOX: usize = 64;
+const HELLO_LIMIT: Duration = Duration::from_secs(10);
+
+/// Why a guest did not answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum GuestError {
+    #[error("the sandbox is gone")]
+    Gone,
+    #[error("the guest speaks generation {theirs} of the protocol, this server {GENERATION}")]
+    OtherGeneration { theirs: u32 },
+    #[error("the guest broke the protocol: {0}")]
+    Nonsense(String),
+}
+
+pub(crate) enum Incoming {
+    Event(Event, Vec<u8>),
+    Reply(Reply, Vec<u8>),
+}
+
+#[derive(Default)]
+struct Calls {
+    open: HashMap<u64, mpsc::Sender<Incoming>>,
+    closed: bool,
+}
+
+pub(crate) struct GuestClient {
+    writer: tokio::sync::Mutex<OwnedWriteHalf>,
+    calls: Arc<Mutex<Calls>>,
+    next: AtomicU64,
+}
+
+/// A call that was sent; what comes back for it.
+pub(crate) struct Pending {
+    pub(crate) id: u64,
+    inbox: mpsc::Receiver<Incoming>,
+}
+
+impl Pending {
+    pub(crate) async fn next(&mut self) -> Result<Incoming, GuestError> {
+        self.inbox.recv().await.ok_or(GuestError::Gone)
+    }
+}
+
+fn lock(calls: &Mutex<Calls>) -> MutexGuard<'_, Calls> {
+    calls.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl GuestClient {
+    pub(crate) async fn connect(stream: UnixStream) -> Result<Self, GuestError> {
+        let (mut reader, writer) = stream.into_split();
+        let mut decoder = Decoder::default();
+        let hello = timeout(HELLO_LIMIT, receive(&mut reader, &mut decoder)).await;
+        match hello.map_err(|_| GuestError::Nonsense("it said nothing".into()))?? {
+            (FromGuest::Hello { generation: GENERATION, .. }, _) => {}
+            (FromGuest::Hello { generation, .. }, _) => {
+                return Err(GuestError::OtherGeneration { theirs: generation });
+            }
+            _ => return Err(GuestError::Nonsense("it did not say hello".into())),
+        }
+        let calls: Arc<Mutex<Calls>> = Arc::default();
+        tokio::spawn(listen(reader, decoder, Arc::clone(&calls)));
+        Ok(Self { writer: tokio::sync::Mutex::new(writer), calls, next: AtomicU64::new(1) })
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.calls).closed
+    }
+
+    pub(crate) async fn send(&self, call: Call, body: &[u8]) -> Result<Pending, GuestError> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut frame = Vec::with_capacity(256 + body.len());
+        encode(&Request { id, call }, body, &mut frame).map_err(|e| GuestError::Nonsense(e.to_string()))?;
+        let (sender, inbox) = mpsc::channel(INBOX);
+        {
+            let mut calls = lock(&self.calls);
+            if calls.closed {
+                return Err(GuestError::Gone);
+            }
+            calls.open.insert(id, sender);
+        }
+        let written = self.writer.lock().await.write_all(&frame).await;
+        written.map_err(|_| GuestError::Gone)?;
+        Ok(Pending { id, inbox })
+    }
+
+    /// For calls that are answered by a reply alone.
+    pub(crate) async fn call(&self, call: Call, body: &[u8]) -> Result<(Reply, Vec<u8>), GuestError> {
+        let mut pending = self.send(call, body).await?;
+        loop {
+            if let Incoming::Reply(reply, body) = pending.next().await? {
+                return Ok((reply, body));
+            }
+        }
+    }
+}
+
+async fn listen(mut reader: OwnedReadHalf, mut decoder: Decoder, calls: Arc<Mutex<Calls>>) {
+    while let Ok((message, body)) = receive(&mut reader, &mut decoder).await {
+        match message {
+            FromGuest::Hello { .. } => break,
+            FromGuest::Event { id, event } => {
+                let sender = lock(&calls).open.get(&id).cloned();
+                if let Some(sender) = sender {
+                    // A caller that gave up does not want it.
+                    let _ = sender.send(Incoming::Event(event, body)).await;
+                }
+            }
+            FromGuest::Reply { id, reply } => {
+                let sender = lock(&calls).open.remove(&id);
+                if let Some(sender) = sender {
+                    let _ = sender.send(Incoming::Reply(reply, body)).await;
+                }
+            }
+        }
+    }
+    let mut calls = lock(&calls);
+    calls.closed = true;
+    calls.open.clear();
+}
+
+async fn receive(reader: &mut OwnedReadHalf, decoder: &mut Decoder) -> Result<(FromGuest, Vec<u8>), GuestError> {
+    let mut buffer = [0; 16 << 10];
+    loop {
+        let frame = decoder.take::<FromGuest>().map_err(|e| GuestError::Nonsense(e.to_string()))?;
+        if let Some(frame) = frame {
+            return Ok((frame.header, frame.body));
+        }
+        match reader.read(&mut buffer).await {
+            Ok(0) | Err(_) => return Err(GuestError::Gone),
+            Ok(count) => decoder.extend(&buffer[..count]),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The warm pool: sandboxes with an interpreter that waits. Taking one is what makes creation instant.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use belljar_proto::Language;
+use tokio::{sync::Notify, time::Instant};
+
+use crate::{Backend, BackendError, Limits, State, sandbox::Sandbox};
+
+/// How often idle sandboxes are looked after.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// A backend that cannot make sandboxes is asked again after this long.
+const RETRY: Duration = Duration::from_secs(2);
+
+struct Ready {
+    sandbox: Sandbox,
+    born: Instant,
+}
+
+pub(crate) struct Pool {
+    backend: Arc<dyn Backend>,
+    limits: Limits,
+    size: usize,
+    languages: Vec<Language>,
+    max_age: Duration,
+    ready: Mutex<HashMap<Language, VecDeque<Ready>>>,
+    taken: Notify,
+}
+
+impl Pool {
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        limits: Limits,
+        size: usize,
+        languages: Vec<Language>,
+        max_age: Duration,
+    ) -> Self {
+        Self { backend, limits, size, languages, max_age, ready: Mutex::default(), taken: Notify::new() }
+    }
+
+    fn ready(&self) -> MutexGuard<'_, HashMap<Language, VecDeque<Ready>>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn target(&self) -> usize {
+        self.size * self.languages.len()
+    }
+
+    pub(crate) fn available(&self) -> usize {
+        self.ready().values().map(VecDeque::len).sum()
+    }
+
+    /// A ready sandbox, or a new one when none is waiting.
+    pub(crate) async fn take(&self, language: Language) -> Result<Sandbox, BackendError> {
+        loop {
+            let waiting = self.ready().entry(language).or_default().pop_front();
+            let Some(ready) = waiting else { break };
+            self.taken.notify_one();
+            if !ready.sandbox.guest.is_closed() {
+                return Ok(ready.sandbox);
+            }
+        }
+        Sandbox::create(&*self.backend, &self.limits, language).await
+    }
+
+    /// Keeps the pool full, young and healthy, for as long as the backend lives.
+    pub(crate) async fn keep(self: Arc<Self>) {
+        let mut state = self.backend.state();
+        if state.wait_for(|state| *state == State::Ready).await.is_err() {
+            return;
+        }
+        loop {
+            let full = self.fill().await;
+            let pause = if full { CHECK_INTERVAL } else { RETRY };
+            tokio::select! {
+                () = self.taken.notified() => {}
+                () = tokio::time::sleep(pause) => {
+                    if full {
+                        self.look_after().await;
+                    }
+                }
+                changed = state.changed() => if changed.is_err() || matches!(*state.borrow(), State::Failed(_)) {
+                    return;
+                },
+            }
+        }
+    }
+
+    /// Makes what is missing. False when the backend could not.
+    pub(crate) async fn fill(&self) -> bool {
+        for &language in &self.languages {
+            while self.ready().get(&language).map_or(0, VecDeque::len) < self.size {
+                match Sandbox::create(&*self.backend, &self.limits, language).await {
+                    Ok(sandbox) => {
+                        let ready = Ready { sandbox, born: Instant::now() };
+                        self.ready().entry(language).or_default().push_back(ready);
+                    }
+                    Err(error) => {
+                        tracing::warn!("the pool's {language} sandbox was not made: {error}");
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Replaces sandboxes that are too old or do not answer.
+    async fn look_after(&self) {
+        for &language in &self.languages {
+            let count = self.ready().get(&language).map_or(0, VecDeque::len);
+            for _ in 0..count {
+                let waiting = self.ready().entry(language).or_default().pop_front();
+                let Some(ready) = waiting else { break };
+                let old = ready.born.elapsed() > self.max_age;
+                let answer = tokio::time::timeout(Duration::from_secs(5), ready.sandbox.start_kernel(language)).await;
+                match answer {
+                    Ok(Ok(())) if !old => self.ready().entry(language).or_default().push_back(ready),
+                    answer => {
+                        let why = if old { "too old".into() } else { format!("{answer:?}") };
+                        tracing::info!("a waiting {language} sandbox is replaced: {why}");
+                        ready.sandbox.end().await;
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        // Dropping a machine ends it.
+        self.ready().clear();
+    }
+}

@@ -1,0 +1,104 @@
+//! The MCP door over standard input and output, for both eras of the protocol: a client that sends
+//! `initialize` gets a session, one that sends metadata with every request does without.
+
+mod convert;
+mod handler;
+mod incoming;
+mod lines;
+mod progress;
+mod resources;
+mod stdio;
+mod transport;
+
+use std::time::Duration;
+
+use anyhow::Context;
+use belljar_sandbox::SandboxService;
+use belljar_tools::Registry;
+use rmcp::{ServiceExt, service::ServerInitializeError};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::{backend, config::Config};
+use handler::Handler;
+use transport::LineTransport;
+
+/// Answers that are ready when the client leaves are still written, but not for longer than this: clients
+/// send SIGTERM two seconds after they closed the pipe.
+const DRAIN: Duration = Duration::from_millis(500);
+/// How long the sandboxes may take to end.
+const SHUTDOWN: Duration = Duration::from_millis(1500);
+
+/// Serves until the client closes standard input or a signal arrives.
+pub(crate) async fn serve(config: Config, registry: Registry) -> anyhow::Result<()> {
+    let stop = CancellationToken::new();
+    stop_on_signals(stop.clone())?;
+    let (reader, writer) = stdio::open();
+    let transport = LineTransport::new(reader, writer, stop.clone());
+
+    let service = SandboxService::new(backend::open(&config)?, config.service.clone());
+    service.start();
+    let handler = Handler::new(service.clone(), registry, config.default_context);
+    let mut connection = tokio::spawn(connection(handler, transport, stop.clone()));
+
+    let result = tokio::select! {
+        ended = &mut connection => {
+            shut_down(&service).await;
+            ended
+        }
+        () = stop.cancelled() => {
+            // Everything that runs was cancelled with the token: the calls end while the sandboxes do.
+            let (ended, ()) = tokio::join!(tokio::time::timeout(DRAIN, connection), shut_down(&service));
+            ended.unwrap_or(Ok(Ok(())))
+        }
+    };
+    result.context("the connection failed")?
+}
+
+async fn connection<R, W>(
+    handler: Handler,
+    transport: LineTransport<R, W>,
+    stop: CancellationToken,
+) -> anyhow::Result<()>
+where
+    R: tokio::io::AsyncRead + Send + Unpin + 'static,
+    W: tokio::io::AsyncWrite + Send + Unpin + 'static,
+{
+    match handler.serve_with_ct(transport, stop).await {
+        Ok(running) => {
+            running.waiting().await?;
+            Ok(())
+        }
+        // The client left, or we were told to, before it said anything.
+        Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The first signal begins an orderly end, the second one does not wait for it.
+fn stop_on_signals(stop: CancellationToken) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    tokio::spawn(async move {
+        for last in [false, true] {
+            let code = tokio::select! {
+                _ = terminate.recv() => 143,
+                _ = interrupt.recv() => 130,
+            };
+            if last {
+                std::process::exit(code);
+            }
+            stop.cancel();
+        }
+    });
+    Ok(())
+}
+
+async fn shut_down(service: &SandboxService) {
+    if tokio::time::timeout(SHUTDOWN, service.shutdown()).await.is_err() {
+        tracing::warn!("the sandboxes did not end in time; the next start removes what they left");
+    }
+}
+
+#[cfg(test)]
+mod tests;
