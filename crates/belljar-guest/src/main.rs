@@ -22,6 +22,8 @@ fn main() -> std::process::ExitCode {
     if std::env::args().nth(1).as_deref() == Some("probe") {
         return probe::run();
     }
+    // It was executed from memory, and would show under the name of that.
+    let _ = rustix::thread::set_name(c"belljar-guest");
     // SAFETY: by contract with the one that starts the guest, this descriptor is open and nobody else's.
     let control = unsafe { OwnedFd::from_raw_fd(CONTROL_FD) };
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {

@@ -133,6 +133,9 @@ impl Jailer {
         let mut weaker = Vec::new();
         sweep::sweep(&spec.run_dir).doing(|| "sweep what a crash left".into())?;
         let run_dir = RunDir::create(&spec.run_dir, &spec.instance)?;
+        // Interpreters are children of the zygote. Should it die first they become ours to bury: a sandbox's first
+        // process cannot end before all others of its namespace are buried.
+        sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1).doing(|| "become a subreaper".into())?;
         // Own session: a Ctrl-C in the terminal is for the server, which then closes the socket.
         let _ = rustix::process::setsid();
         let cgroups = match cgroup::discover() {
@@ -466,11 +469,11 @@ impl Jailer {
             self.remove_lingering();
             let cgroups_gone = || self.mould.cgroups.as_ref().is_none_or(Cgroups::remove_instance);
             if self.sandboxes.is_empty() && self.lingering.is_empty() && cgroups_gone() {
-                break;
+                // Removed last: while it is there, a sweep knows what else to look for.
+                return self.run_dir.remove();
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        self.run_dir.remove();
     }
 }
 

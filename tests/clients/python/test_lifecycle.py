@@ -12,7 +12,7 @@ import time
 import unittest
 from pathlib import Path
 
-from harness import LEGACY, META, MODERN, PATIENCE, Failed, Footprint, Raw, Refused, cgroups, descendants, ends, environment, kill, wait_until
+from harness import LEGACY, META, MODERN, PATIENCE, Failed, Footprint, Raw, Refused, cgroups, descendants, ends, kill, wait_until
 
 PROMPT = 2 * PATIENCE  # seconds in which everything must be gone
 SEED = int(os.environ.get("BELLJAR_TEST_SEED") or time.time())

@@ -62,9 +62,9 @@ pub(super) fn layout(templates: &Templates) -> Layout {
     let mut guest = GuestConfig { digest: crate::guest_digest(), ..GuestConfig::default() };
     if let Ok(python) = &templates.python {
         let executable = inside(&python.host.executable, &python.host.prefix, "/opt/python", &mut bind);
-        for (name, target) in [("site", SITE), ("kernel", KERNEL), ("matplotlib", FONTS)] {
-            bind(&python.directory.join(name), target);
-        }
+        bind(&python.directory.join("site"), SITE);
+        bind(&python.directory.join("matplotlib"), FONTS);
+        bind(&python.kernel, KERNEL);
         python_environment(python, &mut env);
         for name in ["python", "python3"] {
             links.push((format!("{BIN}/{name}"), executable.clone()));

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Hold, Progress, Sources, TemplateError, build_atomically, capture, hex_digest, hold, remove_stale};
 
 const REQUIREMENTS: &str = include_str!("../../templates/python-requirements.txt");
-/// The kernel's sources, installed next to the packages.
+/// The kernel's sources: a template of its own, because they change more often than the packages.
 const KERNEL: [(&str, &str); 3] = [
     ("belljar_kernel.py", include_str!("../../../belljar-guest/kernels/python/belljar_kernel.py")),
     ("belljar_shell.py", include_str!("../../../belljar-guest/kernels/python/belljar_shell.py")),
@@ -40,24 +40,31 @@ pub struct Found {
 #[derive(Debug, Clone)]
 pub struct Python {
     pub host: Found,
-    /// Holds `site` (packages), `kernel` (ours) and `matplotlib` (its font cache).
+    /// Holds `site` (packages) and `matplotlib` (its font cache).
     pub directory: PathBuf,
-    pub hold: Hold,
+    pub kernel: PathBuf,
+    pub holds: [Hold; 2],
 }
 
 impl Found {
     fn name(&self) -> String {
-        let mut parts: Vec<&[u8]> = vec![RECIPE.as_bytes(), REQUIREMENTS.as_bytes()];
-        for (name, text) in &KERNEL {
-            parts.extend([name.as_bytes(), text.as_bytes()]);
-        }
-        let host = format!("{:?}", self);
-        parts.push(host.as_bytes());
+        let host = format!("{self:?}");
+        let parts = [RECIPE.as_bytes(), REQUIREMENTS.as_bytes(), host.as_bytes()];
         format!("python-{}", &hex_digest(&parts)[..16])
     }
 
+    fn kernel_name(&self) -> String {
+        let host = format!("{self:?}");
+        let mut parts = vec![host.as_bytes()];
+        for (name, text) in &KERNEL {
+            parts.extend([name.as_bytes(), text.as_bytes()]);
+        }
+        format!("kernel-{}", &hex_digest(&parts)[..16])
+    }
+
     pub(super) fn is_built(&self, sources: &Sources) -> bool {
-        sources.directory().join(self.name()).is_dir()
+        let built = |name| sources.directory().join(name).is_dir();
+        built(self.name()) && built(self.kernel_name())
     }
 
     pub fn version(&self) -> String {
@@ -102,29 +109,26 @@ impl Python {
             build_atomically(&directory, |fresh| fill(&host, fresh, progress))?;
             remove_stale(&sources.directory(), "python-", &directory);
         }
-        let hold = hold(&directory)?;
-        Ok(Self { host, directory, hold })
+        let kernel = sources.directory().join(host.kernel_name());
+        if !kernel.is_dir() {
+            build_atomically(&kernel, |fresh| fill_kernel(&host, fresh))?;
+            remove_stale(&sources.directory(), "kernel-", &kernel);
+        }
+        let holds = [hold(&directory)?, hold(&kernel)?];
+        Ok(Self { host, directory, kernel, holds })
     }
 }
 
 fn fill(host: &Found, fresh: &Path, progress: Progress<'_>) -> Result<(), TemplateError> {
     let io = |doing: &'static str| move |e: std::io::Error| TemplateError::io(doing, &e);
-    let (site, kernel, fonts) = (fresh.join("site"), fresh.join("kernel"), fresh.join("matplotlib"));
-    fs::create_dir(&kernel).map_err(io("make the kernel's directory"))?;
+    let (site, fonts) = (fresh.join("site"), fresh.join("matplotlib"));
     fs::create_dir(&fonts).map_err(io("make the font cache"))?;
-    for (name, text) in KERNEL {
-        fs::write(kernel.join(name), text).map_err(io("write the kernel"))?;
-    }
     let requirements = fresh.join("requirements.txt");
     fs::write(&requirements, REQUIREMENTS).map_err(io("write the requirements"))?;
     install(host, &requirements, &site, progress)?;
 
     progress("compiling bytecode", 0.75);
-    let mut compile = python(host);
-    // Unchecked: these files never change, so importing need not look at their sources.
-    compile.args(["-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]);
-    // Some packages ship test files for other versions of the language; they are allowed not to compile.
-    let _ = compile.arg(&site).arg(&kernel).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    compile(host, &site);
 
     progress("finding fonts", 0.92);
     let mut cache = python(host);
@@ -136,6 +140,22 @@ fn fill(host: &Found, fresh: &Path, progress: Progress<'_>) -> Result<(), Templa
     capture(check.args(["-c", "import IPython, numpy, pandas, matplotlib.pyplot, scipy, sklearn, sympy, requests, PIL, openpyxl"]))?;
     let manifest = serde_json::to_vec_pretty(host).unwrap_or_default();
     fs::write(fresh.join("manifest.json"), manifest).map_err(io("write the manifest"))
+}
+
+fn fill_kernel(host: &Found, fresh: &Path) -> Result<(), TemplateError> {
+    for (name, text) in KERNEL {
+        fs::write(fresh.join(name), text).map_err(|e| TemplateError::io("write the kernel", &e))?;
+    }
+    compile(host, fresh);
+    Ok(())
+}
+
+fn compile(host: &Found, directory: &Path) {
+    let mut compile = python(host);
+    // Unchecked: these files never change, so importing need not look at their sources.
+    compile.args(["-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]);
+    // Some packages ship test files for other versions of the language; they are allowed not to compile.
+    let _ = compile.arg(directory).stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 
 fn python(host: &Found) -> Command {

@@ -125,6 +125,7 @@ function swallowSignal() {
 // ---- wire ----------------------------------------------------------------------------------------------------------
 const pipe = new Pipe(SOCKET);
 let chunks = [], have = 0;
+let corked = null;       // frames to be written together: a value and its `done`
 
 function encode(head, bodies = []) {
   const json = bytesOf(stringify(head)), frame = concat([alloc(8), json, ...bodies]);
@@ -135,6 +136,9 @@ function encode(head, bodies = []) {
 // One native call per frame: libuv keeps what the socket does not take, and termination cannot cut a frame in two.
 function send(head, bodies) {
   const frame = encode(head, bodies);
+  if (corked !== null) corked[corked.length] = frame; else write(frame);
+}
+function write(frame) {
   const req = new WriteWrap();
   req.oncomplete = (status) => { if (status < 0) reallyExit(70); };
   req.buffer = frame;
@@ -354,8 +358,9 @@ function exit(code) {
 // its scripts cannot import(). Cells are rewritten: var, const and function at top level become let, so that any name can
 // be declared anew in any way (the price: no "Assignment to constant variable"); imports become calls of IMPORT.
 const IMPORT = 'ìmport';                         // six characters, like the keyword, so that columns stay right
+const AWAITED = 'ìwaited';                       // see connect()
 const SILENT = /^(?:Variable|Class|Import|Export\w*)Declaration$|^(?:For|While|DoWhile)\w*Statement$/;
-const NEEDS_REWRITE = /\b(?:import|export|var|const|function)\b|^\s*\{/;
+const NEEDS_REWRITE = /\b(?:import|export|await|var|const|function)\b|^\s*\{/;
 
 function parseCell(code) {
   try {
@@ -378,7 +383,7 @@ function rewrite(code) {
   const edit = (start, end, text) => edits.push({ start, end, text });
   const render = (start, end, list) => {
     let out = '', at = start;
-    for (const e of list.filter((e) => e.start >= start && e.end <= end).sort((a, b) => a.start - b.start || b.end - a.end)) {
+    for (const e of list.filter((e) => e.start >= start && e.end <= end).sort((a, b) => a.start - b.start || a.end - b.end)) {
       if (e.start < at) continue;                // inside a part that is replaced as a whole
       out += code.slice(at, e.start) + e.text;
       at = e.end;
@@ -396,6 +401,9 @@ function rewrite(code) {
   const walk = (node, inFunction, loopHead) => {
     if (node.type === 'ImportExpression' || (node.type === 'MetaProperty' && node.meta.name === 'import')) {
       edit(node.start, node.start + 6, IMPORT);
+    } else if (node.type === 'AwaitExpression' && !inFunction) {
+      edit(node.argument.start, node.argument.start, AWAITED + '(');
+      edit(node.argument.end, node.argument.end, ')');
     } else if (node.type === 'VariableDeclaration' && node.kind === 'var' && !inFunction) {
       const { declarations: d } = node;
       d.forEach((x) => bind(x.id));
@@ -454,8 +462,23 @@ function rewrite(code) {
 }
 
 // ---- running -------------------------------------------------------------------------------------------------------
-const session = new (require('inspector').Session)(), post = session.post.bind(session);
+// When the promise of an unfinished evaluation is garbage collected, V8's inspector answers from within the collector,
+// which crashes Node 22 and later. So what a cell awaits is held on to, and a run that ends with its evaluation
+// unfinished takes its session with it.
+const { Session } = require('inspector');
+let session, post, awaited;
 let receiver, received;  // objectId of a function of ours that is handed the real values; the last one it got
+
+function connect() {
+  if (session) session.disconnect();
+  session = new Session();
+  session.connect();
+  post = session.post.bind(session);
+  const name = '__belljar_receive__';
+  defineProperty(globalThis, name, { value: (v) => { received = v; }, configurable: true });
+  post('Runtime.evaluate', { expression: name, objectGroup: 'kernel' }, (e, r) => { receiver = r.result.objectId; });
+  delete globalThis[name];
+}
 
 function evaluate(expression, callback) {
   const how = { replMode: true, awaitPromise: true, objectGroup: 'cell', silent: true };
@@ -499,6 +522,7 @@ function startRun(id, source) {
     failed: null,        // {name, message} of the first error printed
     stopped: false,      // interrupted or exited
     exit: null,          // code given to process.exit
+    pending: true,       // the inspector has not answered yet
   };
   installHandlers();
   gate(() => {
@@ -511,6 +535,7 @@ function startRun(id, source) {
     if (before) evaluate(cell.strict + before + name);
     let compiling = true;                        // V8 reports syntax errors at once, all else through a promise
     evaluate(cell.code + name, (e, r) => {
+      me.pending = false;
       if (run !== me || me.outcome !== null) return;
       if (e) { me.outcome = { error: true, value: e }; return; }   // e.g. the awaited promise was garbage collected
       const value = realValue(r.exceptionDetails ? r.exceptionDetails.exception : r.result);
@@ -538,10 +563,18 @@ function afterTick() {
   if (me === null) return;
   if (!me.stopped && me.outcome !== null && !me.shown) {
     me.shown = true;
+    corked = [];
     showOutcome(me);
     me.deadline = now() + DRAIN_MS;
   }
-  if (me.stopped || (me.shown && (me.failed !== null || !draining(me)))) { finish(me); return; }
+  const ended = me.stopped || (me.shown && (me.failed !== null || !draining(me)));
+  if (ended) finish(me);
+  if (corked !== null) {
+    const frames = corked;
+    corked = null;
+    if (frames.length) write(frames.length === 1 ? frames[0] : concat(frames));
+  }
+  if (ended) return;
   // Wakes the loop for the drain deadline and for a SIGINT that came without a frame.
   poll ??= setTimeout(() => { poll = null; }, POLL_MS).unref();
 }
@@ -586,7 +619,8 @@ function draining(me) {
 function finish(me) {
   run = null;
   if (poll !== null) { clearTimeout(poll); poll = null; }
-  post('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
+  awaited = undefined;
+  if (me.pending) connect(); else post('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
   process.exitCode = undefined;
   const usable = restoreFds();
   let error = me.failed;
@@ -597,7 +631,7 @@ function finish(me) {
   const head = { t: 'done', id: me.id, ok: error === null };
   if (error !== null) { head.error = error; head.interrupted = interrupted; }
   send(head);
-  if (!usable) reallyExit(71);                   // output is lost for good: a new kernel is better
+  if (!usable) { write(concat(corked ?? [])); reallyExit(71); }   // output is lost for good: a new kernel is better
 }
 
 // ---- what cells see ------------------------------------------------------------------------------------------------
@@ -622,7 +656,9 @@ function installGlobals() {
     const get = () => { define(name, req(name)); return globalThis[name]; };
     defineProperty(globalThis, name, { configurable: true, enumerable: false, get, set: (v) => define(name, v) });
   }
-  const own = { require: req, module: main, exports: main.exports, __filename: file, __dirname: cwd, display, [IMPORT]: load };
+  const own = { require: req, module: main, exports: main.exports, __filename: file, __dirname: cwd, display };
+  own[IMPORT] = load;
+  own[AWAITED] = (v) => awaited = v;
   for (const name in own) define(name, own[name]);
   for (const name in last) {
     defineProperty(globalThis, name, { configurable: true, get: () => last[name], set: (v) => define(name, v) });
@@ -633,10 +669,7 @@ function installGlobals() {
 try {
   installOutput();
   installStackFilter();
-  session.connect();
-  defineProperty(globalThis, '__belljar_tmp__', { value: (v) => { received = v; }, configurable: true });
-  post('Runtime.evaluate', { expression: '__belljar_tmp__', objectGroup: 'kernel' }, (e, r) => { receiver = r.result.objectId; });
-  delete globalThis.__belljar_tmp__;
+  connect();
   installGlobals();
   installHandlers();
   pipe.open(WIRE);

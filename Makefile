@@ -1,0 +1,40 @@
+# Belljar's chores. On a fresh Debian or Ubuntu machine with cargo: `make run` to see it work, `make test` to prove it.
+
+export PATH := $(PATH):$(HOME)/.cargo/bin
+BELLJAR := target/release/belljar
+
+.DEFAULT_GOAL := help
+.PHONY: help run build setup test bench fmt lint bootstrap clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: setup ## install what is missing, build, prepare the templates, and take a short tour in a real sandbox
+	$(BELLJAR) tour
+
+build: bootstrap ## target/release/belljar, with the guest inside
+	cargo xtask guest
+	cargo build --release -p belljar
+
+setup: build ## build, then prepare the Python and Node templates
+	$(BELLJAR) setup
+
+test: ## everything, from a clean clone: format, lints, build, unit, kernel and client tests, dependencies
+	scripts/test.sh
+
+bench: setup ## the budget table with this machine's figures
+	python3 bench/bench.py $(BENCH)
+
+fmt: ## format the sources
+	cargo fmt --all
+
+lint: ## lints as in CI
+	cargo xtask guest
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+bootstrap: ## install the compiler, Python and Node if they are missing
+	@scripts/bootstrap.sh run
+
+clean: ## remove what was built here; templates stay
+	cargo clean

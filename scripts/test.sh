@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change goes in. Called by `make test`; every phase says how long it took.
+#
+#   scripts/test.sh [PHASE...]      all of them by default
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+belljar=target/release/belljar
+passed=() failed=() skipped=()
+
+phases=(bootstrap format guest lint build templates rust kernels clients dependencies)
+
+do_bootstrap() { scripts/bootstrap.sh test; }
+do_format() { cargo fmt --all -- --check; }
+do_guest() { cargo xtask guest; }
+do_lint() { cargo clippy --workspace --all-targets -- -D warnings; }
+do_build() { cargo build --release -p belljar; }
+do_templates() { "$belljar" setup; }
+
+do_rust() {
+    if cargo nextest --version >/dev/null 2>&1; then
+        cargo nextest run --workspace --profile ci
+    else
+        cargo test --workspace
+    fi
+}
+
+# The kernels alone, on the packages of the Python template.
+do_kernels() { scripts/with-template.sh python3 -m unittest discover -s tests/kernels; }
+
+do_clients() { tests/clients/run.sh; }
+
+do_dependencies() {
+    if ! cargo deny --version >/dev/null 2>&1; then
+        echo "cargo-deny is not installed: cargo install --locked cargo-deny"
+        return 77
+    fi
+    cargo deny --all-features check
+}
+
+run() {
+    local phase=$1 began=$EPOCHREALTIME status
+    printf '\n==> %s\n' "$phase"
+    "do_$phase"
+    status=$?
+    local seconds
+    seconds=$(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
+    case $status in
+    0) passed+=("$phase") && printf '==> %s: passed in %s s\n' "$phase" "$seconds" ;;
+    77) skipped+=("$phase") && printf '==> %s: skipped\n' "$phase" ;;
+    *) failed+=("$phase") && printf '==> %s: FAILED after %s s\n' "$phase" "$seconds" ;;
+    esac
+    return "$status"
+}
+
+PATH="$PATH:$HOME/.cargo/bin"
+for phase in "${@:-${phases[@]}}"; do
+    if ! declare -F "do_$phase" >/dev/null; then
+        echo "there is no phase $phase; there are: ${phases[*]}" >&2
+        exit 2
+    fi
+    run "$phase" || case $phase in
+    # Nothing that follows can work.
+    bootstrap | guest | build | templates) break ;;
+    esac
+done
+
+printf '\n%d phases passed, %d failed' "${#passed[@]}" "${#failed[@]}"
+[ ${#failed[@]} -eq 0 ] || printf ' (%s)' "${failed[*]}"
+[ ${#skipped[@]} -eq 0 ] || printf ', %d skipped (%s)' "${#skipped[@]}" "${skipped[*]}"
+printf '\n'
+[ ${#failed[@]} -eq 0 ]
