@@ -111,7 +111,8 @@ check_the_rest() {
         [ "$purpose" != test ] || has_venv || missing+=("venv for $(command -v "$python"): apt-get install python3-venv")
     fi
     if ! at_least "$(node_version)" 18; then
-        local how="Node 18 or newer (this is $(node_version)): npm install --global node@22, or set BELLJAR_NODE to the path of one"
+        local how
+        how="Node 18 or newer (this is $(node_version)): apt-get install npm && npm install --global node@22, or set BELLJAR_NODE to the path of one"
         if [ "$purpose" = test ]; then
             missing+=("$how")
         else

@@ -3,7 +3,7 @@
 #
 #   scripts/test.sh [PHASE...]      all of them by default
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 belljar=target/release/belljar
 passed=() failed=() skipped=()

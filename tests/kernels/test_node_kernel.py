@@ -41,7 +41,7 @@ class Run:
 
 
 class Kernel:
-    def __init__(self, cwd, nonblocking=False):
+    def __init__(self, cwd, nonblocking=False, flags=("--expose-internals",)):
         self.sock, theirs = socket.socketpair()
         out, err = os.pipe(), os.pipe()
         if nonblocking:
@@ -55,7 +55,7 @@ class Kernel:
         # close_fds=False because fd 3 must survive; everything else here is CLOEXEC.
         fcntl.fcntl(high, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
         self.proc = subprocess.Popen(
-            [NODE, "--expose-internals", KERNEL], cwd=cwd, stdin=subprocess.DEVNULL, stdout=out[1], stderr=err[1],
+            [NODE, *flags, KERNEL], cwd=cwd, stdin=subprocess.DEVNULL, stdout=out[1], stderr=err[1],
             close_fds=False, preexec_fn=place,
         )
         for fd in (out[1], err[1], high):
@@ -203,6 +203,12 @@ class Cells(Base):
         self.assertEqual(self.k.hello["pid"], self.k.pid)
         self.assertEqual(self.k.hello["language"], "javascript")
         self.assertRegex(self.k.hello["version"], r"^\d+\.\d+\.\d+")
+
+    def test_fatal(self):
+        k = self.kernel(flags=())                       # nothing works without the internals
+        self.assertEqual(k.hello["t"], "fatal")
+        self.assertIn("internal/test/binding", k.hello["message"])
+        self.assertEqual(k.proc.wait(5), 70)
 
     def test_values(self):
         for code, value in [
@@ -548,7 +554,7 @@ class Interrupts(Base):
 
     def test_late(self):
         """An interrupt that crosses the end of its run must not touch the next one."""
-        self.good("0")
+        self.good("performance.now(); 0")               # loaded lazily: not to be interrupted half way
         for i in range(200):
             self.k.start("for (let t = performance.now() + 0.3; performance.now() < t;); 1")
             time.sleep((i % 10) * 1e-4)

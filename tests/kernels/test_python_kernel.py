@@ -240,8 +240,7 @@ class Cells(KernelCase):
     def test_history(self):
         self.good("40 + 2")
         self.good("_ + 1", "43")
-        self.good("Out[1], _1, _, __, In[1], _i1, _i", "(42, 42, 43, 42, '40 + 2', '40 + 2', 'Out[1], _1, _, __, In[1], _i1, _i')"
-                  .replace("'Out[1], _1, _, __, In[1], _i1, _i')", "'_ + 1')"))
+        self.good("Out[1], _1, _, __, In[1], _i1, _i", "(42, 42, 43, 42, '40 + 2', '40 + 2', '_ + 1')")
         self.good("_ = 'mine'\n7")
         self.good("_", "'mine'")
 
@@ -262,8 +261,7 @@ class Cells(KernelCase):
         self.good("async def f(): return 3\nt = asyncio.ensure_future(f())\nawait t", "3")
         result = self.bad("async def g():\n    1/0\nawait g()", "ZeroDivisionError")
         self.assertNotIn("asyncio", result.err)
-        self.good("async for i in (j async for j in __import__('aiter', fromlist=['x'])) if False else None: pass\n1"
-                  if False else "async def gen():\n    yield 4\nasync for i in gen(): pass\ni", "4")
+        self.good("async def gen():\n    yield 4\nasync for i in gen(): pass\ni", "4")
         self.good("asyncio.run(f())", "3")
         self.good("await f()", "3")
 
@@ -277,7 +275,7 @@ class Cells(KernelCase):
         self.good("%%bash --out got\necho caught")
         self.good("got", "'caught\\n'")
         self.good("pwd", "'/tmp'")
-        self.good("cd /", "None" if False else None)
+        self.good("cd /")
         self.good("pwd", "'/'")
         self.good("pwd = 3\npwd")
         self.good("pwd", "3")
@@ -434,8 +432,9 @@ class Streams(KernelCase):
         self.good("del sys.stdout")
         self.good("1 + 1", "2")
         self.good("import builtins\ndel builtins.len, builtins.isinstance, builtins.print")
-        self.guest.run("1 + 1")
-        self.good("import json, signal\njson.dumps = json.loads\nsignal.signal(signal.SIGINT, signal.SIG_DFL)\nNone") if False else None
+        self.good("1 + 1", "2")
+        self.good("import json, os\njson.dumps = json.loads = os.write = os.getpid = None")
+        self.good("1 + 1", "2")
 
     def test_lost_directory(self):
         self.good("import os, tempfile\nd = tempfile.mkdtemp()\nos.chdir(d)\nos.rmdir(d)")
@@ -524,8 +523,13 @@ class Forks(unittest.TestCase):
         guest.close()
 
     def test_bad_requests(self):
-        self.assertIn("no_such_module", Zygote(preload=["no_such_module"]).ready["message"])
-        self.assertEqual(Zygote(enter={"drop": ["seccomp"]}, preload=[]).ready["t"], "fatal")
+        for options, word in (({"preload": ["no_such_module"]}, "no_such_module"),
+                              ({"enter": {"drop": ["seccomp"]}, "preload": []}, "seccomp"),
+                              ({"enter": {"drop": ["nothing"]}, "preload": []}, "nothing")):
+            zygote = Zygote(**options)
+            self.assertEqual(zygote.ready["t"], "fatal")
+            self.assertIn(word, zygote.ready["message"])
+            zygote.close()
         zygote = Zygote(preload=[])
         self.addCleanup(zygote.close)
         zygote.send({"t": "fork", "id": 9, "join": False})
@@ -542,7 +546,8 @@ class Sandboxes(unittest.TestCase):
 
     def setUp(self):
         command = "unshare --user --map-user=1000 --map-group=1000 --pid --fork --mount --net --ipc --uts --cgroup --mount-proc"
-        self.unshare = subprocess.Popen([*command.split(), "sh", "-c", "echo up; exec sleep 1000"], stdout=subprocess.PIPE)
+        self.unshare = subprocess.Popen([*command.split(), "sh", "-c", "echo up; exec sleep 1000"], stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL)
         if self.unshare.stdout.readline() != b"up\n":
             self.unshare.communicate()
             self.skipTest("unshare does not work here")
@@ -580,7 +585,7 @@ class Sandboxes(unittest.TestCase):
         result = guest.run("open('/etc/belljar-test', 'w')")
         self.assertEqual(result.error, "PermissionError")
         self.assertTrue(guest.run("open('/etc/passwd').close(); open('/dev/null', 'w').close()\nimport tempfile; tempfile.TemporaryFile()").done["ok"])
-        self.assertEqual(guest.run("import os\nsorted(int(p) for p in os.listdir('/proc') if p.isdigit())[0], len(os.listdir('/sys/class/net')) if False else 1").value, "(1, 1)")
+        self.assertEqual(guest.run("import os\nsorted(int(p) for p in os.listdir('/proc') if p.isdigit())[0]").value, "1")
         self.assertEqual(guest.run("sorted(map(int, os.listdir('/proc/self/fd')))[:4]").value, "[0, 1, 2, 3]")
         self.assertEqual(guest.run("import resource\nresource.getrlimit(resource.RLIMIT_NOFILE)").value, "(1024, 1024)")
         os.kill(guest.pid, signal.SIGKILL)

@@ -95,6 +95,19 @@ pub(crate) fn kill_session(leader: Pid) {
     }
 }
 
+/// Interrupts everything in a session but its leader: a program that the leader waits for.
+pub(crate) fn interrupt_followers(leader: Pid) {
+    let leader = leader.as_raw_nonzero().get();
+    for (pid, session) in all() {
+        if session == leader
+            && pid != leader
+            && let Some(pid) = Pid::from_raw(pid)
+        {
+            let _ = kill_process(pid, Signal::INT);
+        }
+    }
+}
+
 /// Ends every process but this one and `keep`. Repeats until no new ones appear: a fork bomb runs while we look.
 pub(crate) fn kill_all_but(keep: &[i32]) -> usize {
     let mut ended = 0;

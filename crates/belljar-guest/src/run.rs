@@ -13,8 +13,8 @@ use crate::{
     processes,
 };
 
-/// An interrupt is repeated after this long, and becomes a kill after the next.
-const SECOND_INTERRUPT: Duration = Duration::from_millis(1500);
+/// An interpreter that has not reacted after this long may be waiting for a program it started.
+const INTERRUPT_FOLLOWERS: Duration = Duration::from_millis(500);
 const KILL: Duration = Duration::from_millis(3000);
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 const SAMPLE_SIZE: usize = 1000;
@@ -206,19 +206,19 @@ impl Live {
                         break Outcome::Died(Some(format!("it ignored the interrupt for {seconds} s and was killed")));
                     }
                     Some((since, _)) => {
-                        self.interrupt(job.id).await;
+                        processes::interrupt_followers(self.pid);
                         deadline = since + KILL;
                     }
                     None => {
                         interrupted = Some((Instant::now(), Cause::TimeLimit));
                         self.interrupt(job.id).await;
-                        deadline = Instant::now() + SECOND_INTERRUPT;
+                        deadline = Instant::now() + INTERRUPT_FOLLOWERS;
                     }
                 },
                 () = job.interrupt.notified(), if interrupted.is_none() => {
                     interrupted = Some((Instant::now(), Cause::Request));
                     self.interrupt(job.id).await;
-                    deadline = Instant::now() + SECOND_INTERRUPT;
+                    deadline = Instant::now() + INTERRUPT_FOLLOWERS;
                 }
                 _ = samples.tick(), if streaming == Streaming::Samples => {
                     stdout.flush_sample(job.id, &job.outbox).await;

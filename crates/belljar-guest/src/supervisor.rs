@@ -45,6 +45,8 @@ pub(crate) struct Guest {
 
 pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
     rustix::io::ioctl_fionbio(&control, true)?;
+    // It came through exec; nothing that is started from here may have it.
+    rustix::io::fcntl_setfd(&control, rustix::io::FdFlags::CLOEXEC)?;
     // SAFETY: the descriptor is owned and stays open for as long as it is registered.
     let socket = unsafe { AsyncFd::register(control) }?;
     let supervisor = Rc::new(Supervisor {

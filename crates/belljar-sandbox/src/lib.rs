@@ -9,11 +9,13 @@ mod error;
 mod guest;
 mod pool;
 mod sandbox;
+mod selftest;
 mod service;
 mod types;
 
 pub use backend::*;
 pub use belljar_proto::Language;
 pub use error::Error;
+pub use selftest::{Probed, selftest};
 pub use service::SandboxService;
 pub use types::*;

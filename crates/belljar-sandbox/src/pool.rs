@@ -7,14 +7,18 @@ use std::{
 };
 
 use belljar_proto::Language;
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
 use crate::{Backend, BackendError, Limits, State, sandbox::Sandbox};
 
 /// How often idle sandboxes are looked after.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
-/// A backend that cannot make sandboxes is asked again after this long.
+/// A sandbox that could not be made is tried again after this long, and after longer each time.
 const RETRY: Duration = Duration::from_secs(2);
+const LONGEST_RETRY: Duration = Duration::from_secs(300);
 
 struct Ready {
     sandbox: Sandbox,
@@ -29,6 +33,7 @@ pub(crate) struct Pool {
     max_age: Duration,
     ready: Mutex<HashMap<Language, VecDeque<Ready>>>,
     taken: Notify,
+    filled: watch::Sender<bool>,
 }
 
 impl Pool {
@@ -39,7 +44,7 @@ impl Pool {
         languages: Vec<Language>,
         max_age: Duration,
     ) -> Self {
-        Self { backend, limits, size, languages, max_age, ready: Mutex::default(), taken: Notify::new() }
+        Self { backend, limits, size, languages, max_age, ready: Mutex::default(), taken: Notify::new(), filled: watch::Sender::new(false) }
     }
 
     fn ready(&self) -> MutexGuard<'_, HashMap<Language, VecDeque<Ready>>> {
@@ -73,9 +78,11 @@ impl Pool {
         if state.wait_for(|state| *state == State::Ready).await.is_err() {
             return;
         }
+        let mut retry = RETRY;
         loop {
             let full = self.fill().await;
-            let pause = if full { CHECK_INTERVAL } else { RETRY };
+            let pause = if full { CHECK_INTERVAL } else { retry };
+            retry = if full { RETRY } else { (retry * 2).min(LONGEST_RETRY) };
             tokio::select! {
                 () = self.taken.notified() => {}
                 () = tokio::time::sleep(pause) => {
@@ -90,8 +97,10 @@ impl Pool {
         }
     }
 
-    /// Makes what is missing. False when the backend could not.
-    pub(crate) async fn fill(&self) -> bool {
+    /// Makes what is missing; one language's trouble does not keep the others from being filled. False when
+    /// something could not be made.
+    async fn fill(&self) -> bool {
+        let mut full = true;
         for &language in &self.languages {
             while self.ready().get(&language).map_or(0, VecDeque::len) < self.size {
                 match Sandbox::create(&*self.backend, &self.limits, language).await {
@@ -100,13 +109,21 @@ impl Pool {
                         self.ready().entry(language).or_default().push_back(ready);
                     }
                     Err(error) => {
-                        tracing::warn!("the pool's {language} sandbox was not made: {error}");
-                        return false;
+                        tracing::warn!("no {language} sandbox for the pool: {error}");
+                        full = false;
+                        break;
                     }
                 }
             }
         }
-        true
+        self.filled.send_replace(true);
+        full
+    }
+
+    /// Resolves after the first attempt to fill it.
+    pub(crate) async fn filled(&self) {
+        // The sender lives as long as self.
+        let _ = self.filled.subscribe().wait_for(|filled| *filled).await;
     }
 
     /// Replaces sandboxes that are too old or do not answer.

@@ -23,7 +23,7 @@ pub(crate) struct Sandbox {
 
 /// What came of a run, before it is told as an outcome.
 pub(crate) enum RunEnd {
-    Ran { ran: Ran, stdout: Output, stderr: Output, displays: Vec<Display> },
+    Ran { ran: Box<Ran>, stdout: Output, stderr: Output, displays: Vec<Display> },
     /// The whole sandbox ended under it.
     SandboxGone { why: String },
 }
@@ -116,7 +116,7 @@ impl Sandbox {
                     let out = (ran.stdout.head as usize).saturating_add(ran.stdout.tail as usize).min(body.len());
                     let (stdout, stderr) = body.split_at(out);
                     let (stdout, stderr) = (output(&ran.stdout, stdout), output(&ran.stderr, stderr));
-                    return Ok(RunEnd::Ran { ran, stdout, stderr, displays });
+                    return Ok(RunEnd::Ran { ran: Box::new(ran), stdout, stderr, displays });
                 }
                 Incoming::Reply(Reply::Failed { message, .. }, _) => {
                     return Err(Failure::Told(Error::Internal(format!(

@@ -123,13 +123,13 @@ impl SandboxService {
             tracing::error!("not usable: {why}");
             return;
         }
-        while self.pool.available() < target {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        self.pool.filled().await;
         let seconds = self.began.elapsed().as_secs_f64();
         // Set nowhere else.
         let _ = self.startup.set(seconds);
-        tracing::info!("health check: interpreter ready, pool {target}/{target}, all sandboxes answered");
+        // A sandbox is in the pool only after its guest and its interpreter answered.
+        let available = self.pool.available();
+        tracing::info!("health check: pool {available}/{target}, every sandbox in it answered");
         tracing::info!("ready for requests after {seconds:.2} s");
     }
 

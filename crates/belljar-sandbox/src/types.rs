@@ -45,7 +45,7 @@ impl Default for Settings {
         Self {
             limits: Limits::default(),
             pool_size: 3,
-            pool_languages: vec![Language::Python],
+            pool_languages: vec![Language::Python, Language::Javascript],
             pool_max_age: Duration::from_secs(60 * 60),
             contexts_per_caller: 50,
             idle_timeout: Duration::from_secs(60 * 60),

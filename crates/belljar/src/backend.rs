@@ -11,18 +11,28 @@ use belljar_sandbox::Backend;
 
 use crate::config::{Config, Demand};
 
+pub(crate) fn sources(config: &Config) -> Sources {
+    Sources { home: config.home.clone(), python: config.python.clone(), node: config.node.clone() }
+}
+
 /// Returns at once: the backend gets ready in the background, and its state says how far it is or why it
 /// cannot. So a server lists its tools at once, even on a machine where they cannot be used.
 pub(crate) fn open(config: &Config) -> anyhow::Result<Arc<dyn Backend>> {
-    Ok(LocalBackend::start(LocalOptions {
-        sources: Sources {
-            home: config.home.clone(),
-            python: config.python.clone(),
-            node: config.node.clone(),
-        },
+    Ok(LocalBackend::start(options(config, true)?))
+}
+
+/// Sandboxes without interpreters, for looking at the glass itself.
+pub(crate) fn open_without_templates(config: &Config) -> anyhow::Result<Arc<dyn Backend>> {
+    Ok(LocalBackend::start(options(config, false)?))
+}
+
+fn options(config: &Config, interpreters: bool) -> anyhow::Result<LocalOptions> {
+    Ok(LocalOptions {
+        sources: sources(config),
+        interpreters,
         program: std::env::current_exe().context("cannot find this program's own file")?,
         require_cgroups: config.cgroups == Demand::Required,
         require_landlock: config.landlock == Demand::Required,
         omit: Vec::new(),
-    }))
+    })
 }

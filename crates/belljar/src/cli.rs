@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Run(RunArguments),
     /// Prepare this machine: build the templates
     Setup(SetupArguments),
+    /// A short tour in real sandboxes, with timings, and the lines to paste into an MCP client
+    Tour,
     /// Say what this machine offers and lacks
     Doctor(DoctorArguments),
     /// Look at the settings
@@ -56,9 +58,9 @@ pub(crate) struct RunArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct SetupArguments {
-    /// Build again what is already there
+    /// Print where the interpreters and packages are, for scripts
     #[arg(long)]
-    pub(crate) force: bool,
+    pub(crate) print: bool,
 }
 
 #[derive(Debug, Args)]

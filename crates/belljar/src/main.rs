@@ -31,6 +31,7 @@ fn dispatch(arguments: cli::Arguments) -> anyhow::Result<ExitCode> {
         cli::Command::Mcp => cmd::mcp::run(config),
         cli::Command::Run(arguments) => cmd::run::run(config, arguments),
         cli::Command::Setup(arguments) => cmd::setup::run(config, arguments),
+        cli::Command::Tour => cmd::tour::run(config),
         cli::Command::Doctor(arguments) => cmd::doctor::run(config, arguments),
         cli::Command::Config(cli::ConfigCommand::Show(arguments)) => cmd::config::show(&config, &arguments),
     }

@@ -145,7 +145,7 @@ class Raw:
         self.send({"method": "notifications/initialized"})
         return result
 
-    def start_call(self, tool, **arguments):
+    def start_call(self, tool, /, **arguments):
         return self.start("tools/call", {"name": tool, "arguments": arguments})
 
     def finish_call(self, answer, timeout=60):
@@ -155,7 +155,7 @@ class Raw:
             raise Refused(told["code"], told["error"])
         return result["structuredContent"]
 
-    def call(self, tool, *, wait=60, **arguments):
+    def call(self, tool, /, *, wait=60, **arguments):
         return self.finish_call(self.start_call(tool, **arguments)[1], wait)
 
     def context(self, language="python", name="test"):
@@ -260,7 +260,7 @@ class SdkTestCase(unittest.TestCase):
         cls.addClassCleanup(cls.server.close)
         cls.client = cls.server.client
 
-    def start(self, tool, *, progress=None, **arguments):
+    def start(self, tool, /, *, progress=None, **arguments):
         return self.server.start(self.client.call_tool(tool, arguments, progress_callback=progress))
 
     def finish(self, future, wait=60):
@@ -270,23 +270,23 @@ class SdkTestCase(unittest.TestCase):
             future.cancel()
             self.fail(f"no answer in {wait * PATIENCE:g} s\n{self.server.stderr()}")
 
-    def result(self, tool, *, wait=60, **arguments):
+    def result(self, tool, /, *, wait=60, **arguments):
         """The whole result, which must not be an error."""
         result = self.finish(self.start(tool, **arguments), wait)
         self.assertFalse(result.is_error, result.content)
         return result
 
-    def call(self, tool, *, wait=60, **arguments):
+    def call(self, tool, /, *, wait=60, **arguments):
         return self.result(tool, wait=wait, **arguments).structured_content
 
-    def refused(self, code, tool, **arguments):
+    def refused(self, expected, tool, /, **arguments):
         """The tool must say no with this code. Returns its message."""
         result = self.finish(self.start(tool, **arguments))
         self.assertTrue(result.is_error, result.content)
         self.assertEqual([block.type for block in result.content], ["text"])
         told = json.loads(result.content[0].text)
         self.assertEqual(set(told), {"error", "code"})
-        self.assertEqual(told["code"], code, told)
+        self.assertEqual(told["code"], expected, told)
         self.assertGreater(len(told["error"]), 10)
         return told["error"]
 

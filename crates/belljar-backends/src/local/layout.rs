@@ -60,7 +60,7 @@ pub(super) fn layout(templates: &Templates) -> Layout {
     let mut env = environment();
     let mut zygote = None;
     let mut guest = GuestConfig { digest: crate::guest_digest(), ..GuestConfig::default() };
-    if let Ok(python) = &templates.python {
+    if let Some(python) = templates.python() {
         let executable = inside(&python.host.executable, &python.host.prefix, "/opt/python", &mut bind);
         bind(&python.directory.join("site"), SITE);
         bind(&python.directory.join("matplotlib"), FONTS);
@@ -77,7 +77,7 @@ pub(super) fn layout(templates: &Templates) -> Layout {
             preload: PRELOAD.map(String::from).to_vec(),
         });
     }
-    if let Ok(node) = &templates.node {
+    if let Some(node) = templates.node() {
         let executable = inside(&node.executable, &node_prefix(node), "/opt/node", &mut bind);
         bind(&node.directory, NODE_KERNEL);
         links.push((format!("{BIN}/node"), executable.clone()));

@@ -21,6 +21,8 @@ use jailer::{Jailer, Report};
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     pub sources: Sources,
+    /// Without them a sandbox can run programs but no code.
+    pub interpreters: bool,
     /// The program that has the hidden command `__jail`: normally this one.
     pub program: PathBuf,
     pub require_cgroups: bool,
@@ -57,8 +59,12 @@ impl LocalBackend {
             tracing::debug!("{text}");
             self.state.send_replace(State::Preparing(text));
         };
-        let templates = templates::prepare(&self.options.sources, &progress);
-        for error in [templates.python.as_ref().err(), templates.node.as_ref().err()].into_iter().flatten() {
+        let templates = if self.options.interpreters {
+            templates::prepare(&self.options.sources, &progress)
+        } else {
+            Templates::default()
+        };
+        for error in templates.problems() {
             tracing::warn!("{error}{}", error.hint.as_ref().map(|h| format!(" ({h})")).unwrap_or_default());
         }
         self.state.send_replace(State::Preparing("starting the jailer".into()));

@@ -50,11 +50,28 @@ pub struct Sources {
     pub node: Option<PathBuf>,
 }
 
-/// What is ready to be mounted.
-#[derive(Debug, Clone)]
+/// What is ready to be mounted; `None` where it was not asked for.
+#[derive(Debug, Clone, Default)]
 pub struct Templates {
-    pub python: Result<Python, TemplateError>,
-    pub node: Result<Node, TemplateError>,
+    pub python: Option<Result<Python, TemplateError>>,
+    pub node: Option<Result<Node, TemplateError>>,
+}
+
+impl Templates {
+    pub fn python(&self) -> Option<&Python> {
+        self.python.as_ref()?.as_ref().ok()
+    }
+
+    pub fn node(&self) -> Option<&Node> {
+        self.node.as_ref()?.as_ref().ok()
+    }
+
+    /// Why an interpreter is not there.
+    pub fn problems(&self) -> impl Iterator<Item = &TemplateError> {
+        let python = self.python.as_ref().and_then(|p| p.as_ref().err());
+        let node = self.node.as_ref().and_then(|n| n.as_ref().err());
+        [python, node].into_iter().flatten()
+    }
 }
 
 impl Sources {
@@ -67,7 +84,7 @@ impl Sources {
 pub fn prepare(sources: &Sources, progress: Progress<'_>) -> Templates {
     let node = Node::prepare(sources);
     let python = Python::prepare(sources, progress);
-    Templates { python, node }
+    Templates { python: Some(python), node: Some(node) }
 }
 
 /// Whether `prepare` would have nothing to do.

@@ -19,6 +19,15 @@
 // such script, the gate. Termination can therefore never hit the kernel's own code, which runs outside the gate.
 const DRAIN_MS = 1000, POLL_MS = 50, PART_MAX = 8 << 20, FRAME_MAX = 15 << 20, WIRE = 3;
 
+function fatal(e) {
+  const json = Buffer.from(JSON.stringify({ t: 'fatal', message: String(e && e.stack) })), head = Buffer.alloc(8);
+  head.writeUInt32LE(4 + json.length, 0);
+  head.writeUInt32LE(json.length, 4);
+  fs.writeSync(WIRE, Buffer.concat([head, json]));
+  process.reallyExit(70);
+}
+process.on('uncaughtException', fatal);          // until start-up is over
+
 const fs = require('fs'), vm = require('vm'), util = require('util'), path = require('path'), Module = require('module');
 // Private references: user code may replace any of these on the shared objects.
 const { writeSync, fstatSync, openSync, closeSync } = fs, { stringify, parse } = JSON, { apply, ownKeys } = Reflect;
@@ -125,7 +134,6 @@ function swallowSignal() {
 // ---- wire ----------------------------------------------------------------------------------------------------------
 const pipe = new Pipe(SOCKET);
 let chunks = [], have = 0;
-let corked = null;       // frames to be written together: a value and its `done`
 
 function encode(head, bodies = []) {
   const json = bytesOf(stringify(head)), frame = concat([alloc(8), json, ...bodies]);
@@ -136,9 +144,6 @@ function encode(head, bodies = []) {
 // One native call per frame: libuv keeps what the socket does not take, and termination cannot cut a frame in two.
 function send(head, bodies) {
   const frame = encode(head, bodies);
-  if (corked !== null) corked[corked.length] = frame; else write(frame);
-}
-function write(frame) {
   const req = new WriteWrap();
   req.oncomplete = (status) => { if (status < 0) reallyExit(70); };
   req.buffer = frame;
@@ -383,7 +388,8 @@ function rewrite(code) {
   const edit = (start, end, text) => edits.push({ start, end, text });
   const render = (start, end, list) => {
     let out = '', at = start;
-    for (const e of list.filter((e) => e.start >= start && e.end <= end).sort((a, b) => a.start - b.start || a.end - b.end)) {
+    const inside = list.filter((e) => e.start >= start && e.end <= end);
+    for (const e of inside.sort((a, b) => a.start - b.start || a.end - b.end)) {
       if (e.start < at) continue;                // inside a part that is replaced as a whole
       out += code.slice(at, e.start) + e.text;
       at = e.end;
@@ -491,8 +497,8 @@ function realValue(remote) {
     const s = remote.unserializableValue;
     return s.endsWith('n') ? BigInt(s.slice(0, -1)) : Number(s);
   }
-  const call = { objectId: receiver, functionDeclaration: 'function(v){this(v)}', arguments: [{ objectId: remote.objectId }] };
-  post('Runtime.callFunctionOn', { ...call, silent: true });
+  const { objectId } = remote, functionDeclaration = 'function(v){this(v)}';
+  post('Runtime.callFunctionOn', { objectId: receiver, functionDeclaration, arguments: [{ objectId }], silent: true });
   const v = received;
   received = undefined;
   return v;
@@ -553,7 +559,8 @@ function startRun(id, source) {
 function syntaxPlace(e, details, code, id) {
   if (!isNativeError(e) || e.name !== 'SyntaxError' || /\n +at /.test(e.stack)) return null;
   const text = code.split('\n')[details.lineNumber];
-  return text === undefined ? null : `cell-${id}.js:${details.lineNumber + 1}\n${text}\n${' '.repeat(details.columnNumber)}^`;
+  if (text === undefined) return null;
+  return `cell-${id}.js:${details.lineNumber + 1}\n${text}\n${' '.repeat(details.columnNumber)}^`;
 }
 
 // Runs outside the gate after every callback from the event loop: moves the active run towards its end.
@@ -563,18 +570,10 @@ function afterTick() {
   if (me === null) return;
   if (!me.stopped && me.outcome !== null && !me.shown) {
     me.shown = true;
-    corked = [];
     showOutcome(me);
     me.deadline = now() + DRAIN_MS;
   }
-  const ended = me.stopped || (me.shown && (me.failed !== null || !draining(me)));
-  if (ended) finish(me);
-  if (corked !== null) {
-    const frames = corked;
-    corked = null;
-    if (frames.length) write(frames.length === 1 ? frames[0] : concat(frames));
-  }
-  if (ended) return;
+  if (me.stopped || (me.shown && (me.failed !== null || !draining(me)))) { finish(me); return; }
   // Wakes the loop for the drain deadline and for a SIGINT that came without a frame.
   poll ??= setTimeout(() => { poll = null; }, POLL_MS).unref();
 }
@@ -631,7 +630,7 @@ function finish(me) {
   const head = { t: 'done', id: me.id, ok: error === null };
   if (error !== null) { head.error = error; head.interrupted = interrupted; }
   send(head);
-  if (!usable) { write(concat(corked ?? [])); reallyExit(71); }   // output is lost for good: a new kernel is better
+  if (!usable) reallyExit(71);                   // output is lost for good: a new kernel is better
 }
 
 // ---- what cells see ------------------------------------------------------------------------------------------------
@@ -666,20 +665,16 @@ function installGlobals() {
   process.exit = process.reallyExit = exit;
 }
 
-try {
-  installOutput();
-  installStackFilter();
-  connect();
-  installGlobals();
-  installHandlers();
-  pipe.open(WIRE);
-  pipe.onread = onRead;
-  installGates();
-  pipe.readStart();
-  send({ t: 'hello', pid, language: 'javascript', version: process.versions.node });
-  // A kernel kept in reserve can use the time: the parser and the inspector load lazily.
-  setTimeout(() => { if (run === null) { rewrite('const a = 1'); evaluate('0', () => {}); } }, 100).unref();
-} catch (e) {
-  writeSync(WIRE, encode({ t: 'fatal', message: String(e && e.stack) }));
-  reallyExit(70);
-}
+installOutput();
+installStackFilter();
+connect();
+installGlobals();
+process.removeListener('uncaughtException', fatal);
+installHandlers();
+pipe.open(WIRE);
+pipe.onread = onRead;
+installGates();
+pipe.readStart();
+send({ t: 'hello', pid, language: 'javascript', version: process.versions.node });
+// A kernel kept in reserve can use the time: the parser and the inspector load lazily.
+setTimeout(() => { if (run === null) { rewrite('const a = 1'); evaluate('0', () => {}); } }, 100).unref();

@@ -30,10 +30,10 @@ import struct
 import sys
 import threading
 
+from belljar_shell import INLINE, Output, Shell, describe  # before IPython, which it trims
+
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 from IPython.display import display
-
-from belljar_shell import INLINE, Output, Shell, describe
 
 WORKSPACE = "/workspace"
 VERSION = "%d.%d.%d" % sys.version_info[:3]
@@ -52,6 +52,7 @@ PLAIN = SCALARS | {float, list, tuple, dict, set, frozenset, range}
 
 _exit, _fstat, _getpid = os._exit, os.fstat, os.getpid
 _encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
+_decode = json.JSONDecoder().raw_decode
 _kernel = None
 
 
@@ -213,7 +214,7 @@ class Kernel:
             if need == 8 and len(data) >= 8:
                 size, head = struct.unpack_from("<II", data)
                 need = 4 + size
-        return json.loads(data[8:8 + head]), data[8 + head:need].decode("utf-8", "replace")
+        return _decode(data[8:8 + head].decode())[0], data[8 + head:need].decode("utf-8", "replace")
 
     def show(self, data, result=False):
         """Sends a bundle of MIME parts. A part that is too big leaves a note in the text instead."""
@@ -340,6 +341,8 @@ class Kernel:
                 if shows and value is not None:
                     self.show_result(value)
         finally:
+            if not BUILTINS.keys() <= vars(builtins).keys():  # the libraries that we use need them
+                vars(builtins).update({**BUILTINS, **vars(builtins)})
             shell.execution_count = count + 1
             if events["post_execute"]:
                 shell.events.trigger("post_execute")
@@ -437,8 +440,6 @@ class Kernel:
         except BaseException as exc:  # an interrupt that struck outside of the user's code
             self.active = False
             error = error or failure(exc)
-        if not BUILTINS.keys() <= vars(builtins).keys():  # the libraries that we use need them
-            vars(builtins).update((k, v) for k, v in BUILTINS.items() if k not in vars(builtins))
         self.output.stop_pump()
         self.output.flush()
         self.finish(error)

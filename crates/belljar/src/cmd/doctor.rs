@@ -1,7 +1,153 @@
-use std::process::ExitCode;
+//! What this machine offers and lacks, and a real attack on a real sandbox.
 
-use crate::{cli::DoctorArguments, config::Config};
+use std::{
+    io::Write,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
-pub(crate) fn run(_config: Config, _arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("`belljar doctor` is not there yet")
+use belljar_backends::templates::{Node, Python, Sources, is_prepared};
+use belljar_jail::survey::{Finding, Status, survey};
+use belljar_sandbox::{Backend, Probed, State, selftest};
+use serde::Serialize;
+
+use crate::{backend, cli::DoctorArguments, config::Config};
+
+#[derive(Debug, Serialize)]
+struct Report {
+    ok: bool,
+    version: &'static str,
+    layers: Vec<Finding>,
+    templates: Vec<Template>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+    escape_test: Vec<Probed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sandbox_ms: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Template {
+    name: &'static str,
+    status: Status,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+}
+
+pub(crate) fn run(config: Config, arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let report = runtime.block_on(examine(&config))?;
+    let text =
+        if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { as_text(&report) };
+    std::io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn examine(config: &Config) -> anyhow::Result<Report> {
+    let sources = backend::sources(config);
+    let templates = vec![python(&sources), node(&sources)];
+    let layers = survey();
+    let mut report = Report {
+        ok: false,
+        version: crate::cli::VERSION,
+        layers,
+        templates,
+        problem: None,
+        escape_test: Vec::new(),
+        sandbox_ms: None,
+    };
+    let backend = backend::open_without_templates(config)?;
+    match attack(&*backend, config).await {
+        Ok((probed, took)) => {
+            report.escape_test = probed;
+            report.sandbox_ms = Some(took.as_secs_f64() * 1000.0);
+        }
+        Err(problem) => report.problem = Some(problem),
+    }
+    backend.shutdown(Duration::from_secs(2)).await;
+    report.ok = report.problem.is_none() && report.escape_test.iter().all(|p| p.held || is_optional(p, &report.layers));
+    Ok(report)
+}
+
+/// A probe that fails because the survey already called that layer absent.
+fn is_optional(probed: &Probed, layers: &[Finding]) -> bool {
+    layers.iter().any(|l| l.status == Status::Weaker && probed.layer.contains(l.layer.trim_end_matches('s')))
+}
+
+async fn attack(backend: &dyn Backend, config: &Config) -> Result<(Vec<Probed>, Duration), String> {
+    let mut state = backend.state();
+    let settled = state.wait_for(|state| !matches!(state, State::Preparing(_))).await.map(|s| s.clone());
+    match settled {
+        Ok(State::Ready) => {}
+        Ok(State::Failed(why)) => return Err(why),
+        _ => return Err("the backend ended".into()),
+    }
+    let started = Instant::now();
+    let probed = selftest(backend, &config.service.limits).await.map_err(|e| e.to_string())?;
+    Ok((probed, started.elapsed()))
+}
+
+fn python(sources: &Sources) -> Template {
+    match Python::find(sources) {
+        Ok(found) if is_prepared(sources) => {
+            let detail = format!("Python {}, template ready", found.version());
+            Template { name: "python", status: Status::Present, detail, fix: None }
+        }
+        Ok(found) => Template {
+            name: "python",
+            status: Status::Weaker,
+            detail: format!("Python {}, template not built yet", found.version()),
+            fix: Some("belljar setup (or wait at the first start)".into()),
+        },
+        Err(error) => {
+            Template { name: "python", status: Status::Missing, detail: error.message, fix: error.hint }
+        }
+    }
+}
+
+fn node(sources: &Sources) -> Template {
+    match Node::find(sources) {
+        Ok((_, version)) => {
+            Template { name: "javascript", status: Status::Present, detail: format!("Node {version}"), fix: None }
+        }
+        Err(error) => {
+            Template { name: "javascript", status: Status::Missing, detail: error.message, fix: error.hint }
+        }
+    }
+}
+
+fn as_text(report: &Report) -> String {
+    let mut text = format!("belljar {}\n\nThis machine\n", report.version);
+    let mut line = |status: Status, name: &str, detail: &str, fix: Option<&String>| {
+        let mark = match status {
+            Status::Present => "ok     ",
+            Status::Weaker => "weaker ",
+            Status::Missing => "MISSING",
+        };
+        text.push_str(&format!("  {mark} {name:<20} {detail}\n"));
+        if let Some(fix) = fix {
+            text.push_str(&format!("          {:<20} fix: {fix}\n", ""));
+        }
+    };
+    for finding in &report.layers {
+        line(finding.status, finding.layer, &finding.detail, finding.fix.as_ref());
+    }
+    for template in &report.templates {
+        line(template.status, template.name, &template.detail, template.fix.as_ref());
+    }
+    text.push_str("\nAttack from inside a real sandbox\n");
+    for probed in &report.escape_test {
+        let mark = if probed.held { "held   " } else { "BROKEN " };
+        text.push_str(&format!("  {mark} {:<20} {}\n", probed.layer, probed.detail));
+    }
+    if let Some(problem) = &report.problem {
+        text.push_str(&format!("  MISSING no sandbox could be made: {problem}\n"));
+    }
+    text.push_str(if report.ok {
+        "\nReady: every layer held.\n"
+    } else {
+        "\nNot ready: see what is missing above.\n"
+    });
+    text
 }

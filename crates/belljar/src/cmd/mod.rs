@@ -6,3 +6,4 @@ pub(crate) mod jail;
 pub(crate) mod mcp;
 pub(crate) mod run;
 pub(crate) mod setup;
+pub(crate) mod tour;

@@ -1,7 +1,168 @@
-use std::process::ExitCode;
+//! One program in a fresh sandbox: output streamed, figures saved, exit code passed on.
 
-use crate::{cli::RunArguments, config::Config};
+use std::{
+    fs,
+    io::{Read, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
-pub(crate) fn run(_config: Config, _arguments: RunArguments) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("`belljar run` is not there yet")
+use anyhow::{Context, bail};
+use belljar_sandbox::{Caller, Chunk, Display, Ending, Language, NewContext, RunOutcome, RunRequest, SandboxService, Stream};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::{backend, cli::RunArguments, config::Config};
+
+/// As `timeout` does.
+const TIMED_OUT: u8 = 124;
+const INTERRUPTED: u8 = 130;
+/// As a shell says of a program that was killed.
+const DIED: u8 = 137;
+
+pub(crate) fn run(mut config: Config, arguments: RunArguments) -> anyhow::Result<ExitCode> {
+    let (code, language) = program(&arguments)?;
+    super::setup::prepare(&config)?;
+    // One sandbox is all that is needed, and nobody waits for a second one.
+    config.service.pool_size = 0;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let shown = arguments.code.is_some();
+    let code = runtime.block_on(execute(&config, code, language, shown));
+    runtime.shutdown_background();
+    code
+}
+
+fn program(arguments: &RunArguments) -> anyhow::Result<(String, Language)> {
+    let named = match arguments.language.as_deref() {
+        None => None,
+        Some("python" | "py") => Some(Language::Python),
+        Some("javascript" | "js" | "node") => Some(Language::Javascript),
+        Some(other) => bail!("unsupported language {other:?}: use python or javascript"),
+    };
+    if let Some(code) = &arguments.code {
+        return Ok((code.clone(), named.unwrap_or(Language::Python)));
+    }
+    let Some(file) = &arguments.file else { bail!("name a file, or give code with -c") };
+    if file == Path::new("-") {
+        let mut code = String::new();
+        std::io::stdin().read_to_string(&mut code).context("cannot read standard input")?;
+        return Ok((code, named.unwrap_or(Language::Python)));
+    }
+    let code = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let by_name = match file.extension().and_then(|e| e.to_str()) {
+        Some("js" | "mjs" | "cjs") => Language::Javascript,
+        _ => Language::Python,
+    };
+    Ok((code, named.unwrap_or(by_name)))
+}
+
+async fn execute(config: &Config, code: String, language: Language, shown: bool) -> anyhow::Result<ExitCode> {
+    let service = SandboxService::new(backend::open(config)?, config.service.clone());
+    let caller = Caller::new("cli");
+    let outcome = execute_in(&service, &caller, code, language).await;
+    service.shutdown().await;
+    let outcome = outcome?;
+    let figures = save_figures(&outcome.displays)?;
+    if shown {
+        show_result(&outcome.displays)?;
+    }
+    let mut err = std::io::stderr().lock();
+    for figure in figures {
+        writeln!(err, "figure saved as {}", figure.display())?;
+    }
+    for note in &outcome.notes {
+        writeln!(err, "{note}")?;
+    }
+    exit_code(&outcome, &mut err)
+}
+
+async fn execute_in(
+    service: &std::sync::Arc<SandboxService>,
+    caller: &Caller,
+    code: String,
+    language: Language,
+) -> anyhow::Result<RunOutcome> {
+    let new = NewContext { name: "run".into(), language, description: String::new() };
+    let context = service.create_context(caller, new).await?;
+    let (live, chunks) = mpsc::channel(16);
+    // A program that a person started has no time limit but the largest there is; Ctrl-C ends it.
+    let timeout = Some(service.settings().max_run_timeout);
+    let request = RunRequest { code, timeout, live: Some(live), every_byte: true };
+    let cancel = CancellationToken::new();
+    let on_interrupt = cancel.clone();
+    tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            on_interrupt.cancel();
+        }
+    });
+    let printing = tokio::spawn(print(chunks));
+    let outcome = service.run(caller, &context.id, request, cancel).await?;
+    // All output arrived before the outcome did.
+    printing.await.context("printing failed")??;
+    Ok(outcome)
+}
+
+async fn print(mut chunks: mpsc::Receiver<Chunk>) -> std::io::Result<()> {
+    while let Some(Chunk { stream, bytes }) = chunks.recv().await {
+        match stream {
+            Stream::Stdout => {
+                let mut out = std::io::stdout().lock();
+                out.write_all(&bytes)?;
+                out.flush()?;
+            }
+            Stream::Stderr => std::io::stderr().lock().write_all(&bytes)?,
+        }
+    }
+    Ok(())
+}
+
+fn show_result(displays: &[Display]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let text = |display: &Display| display.parts.iter().find(|(mime, _)| mime == "text/plain").map(|(_, t)| t.clone());
+    for text in displays.iter().filter(|d| d.result).filter_map(text) {
+        out.write_all(&text)?;
+        out.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+fn save_figures(displays: &[Display]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut saved = Vec::new();
+    let images = displays.iter().flat_map(|d| &d.parts).filter_map(|(mime, bytes)| match mime.as_str() {
+        "image/png" => Some(("png", bytes)),
+        "image/jpeg" => Some(("jpg", bytes)),
+        "image/svg+xml" => Some(("svg", bytes)),
+        _ => None,
+    });
+    for (extension, bytes) in images {
+        // Never over a file that is there: the program is not trusted with the names of ours.
+        let free = (1..10_000).map(|n| PathBuf::from(format!("figure-{n}.{extension}"))).find(|p| !p.exists());
+        let Some(path) = free else { bail!("there are too many figures in this directory") };
+        fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
+        saved.push(path);
+    }
+    Ok(saved)
+}
+
+fn exit_code(outcome: &RunOutcome, err: &mut impl Write) -> anyhow::Result<ExitCode> {
+    let code = match &outcome.ending {
+        Ending::TimedOut => {
+            writeln!(err, "stopped: the time limit is {} s", Duration::as_secs(&outcome.timeout))?;
+            TIMED_OUT
+        }
+        Ending::Cancelled => INTERRUPTED,
+        Ending::KernelDied { why } => {
+            writeln!(err, "the interpreter died: {why}")?;
+            DIED
+        }
+        Ending::Finished if outcome.success => 0,
+        Ending::Finished => outcome
+            .error
+            .as_ref()
+            .filter(|error| matches!(error.name.as_str(), "SystemExit" | "Exit"))
+            .and_then(|error| error.message.rsplit(' ').next()?.parse::<i32>().ok())
+            .map_or(1, |status| (status & 0xff) as u8),
+    };
+    Ok(ExitCode::from(code))
 }

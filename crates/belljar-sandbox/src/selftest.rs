@@ -1,0 +1,48 @@
+//! An attack on a real sandbox: the guest's hostile probe tries what must not work and says what held.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use belljar_proto::{Call, Reply, RunLimits, Streaming};
+use serde::{Deserialize, Serialize};
+
+use crate::{Backend, BackendError, Limits, guest::GuestClient};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Probed {
+    pub layer: String,
+    pub held: bool,
+    pub detail: String,
+}
+
+/// Makes a sandbox, attacks it from inside, and ends it.
+pub async fn selftest(backend: &dyn Backend, limits: &Limits) -> Result<Vec<Probed>, BackendError> {
+    let machine = backend.create(limits).await?;
+    let guest = GuestClient::connect(machine.dial().await?).await.map_err(|e| BackendError::new(e.to_string()))?;
+    let call = Call::Exec {
+        // The guest's own program, which is nowhere to be found by name.
+        argv: vec!["/proc/1/exe".into(), "probe".into()],
+        cwd: None,
+        env: BTreeMap::new(),
+        limits: RunLimits {
+            timeout_ms: LIMIT.as_millis() as u64,
+            output_cap: 64 << 10,
+            streaming: Streaming::Off,
+        },
+    };
+    let answer = guest.call(call, &[]).await;
+    machine.destroy().await?;
+    let (reply, body) = answer.map_err(|e| BackendError::new(e.to_string()))?;
+    let exited = match reply {
+        Reply::Exited(exited) => exited,
+        other => return Err(BackendError::new(format!("the probe did not run: {other:?}"))),
+    };
+    let stdout = String::from_utf8_lossy(&body[..(exited.stdout.head as usize).min(body.len())]).into_owned();
+    let probed: Vec<Probed> = stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    if probed.is_empty() {
+        let said = String::from_utf8_lossy(&body).into_owned();
+        return Err(BackendError::new(format!("the probe found nothing: {exited:?} {said}")));
+    }
+    Ok(probed)
+}
