@@ -472,7 +472,7 @@ class Interrupts(KernelCase):
     def test_code(self):
         self.check_interrupt("while True: pass")
         result = self.check_interrupt("import time\ntime.sleep(20)")
-        self.assertEqual(result.err, 'Traceback (most recent call last):\n  File "<cell 3>", line 2, in <module>\n    time.sleep(20)\nKeyboardInterrupt\n')
+        self.assertRegex(result.err, r'^Traceback .*\n  File "<cell 3>", line 2, in <module>\n    time.sleep\(20\)\n( *~*\^*\n)?KeyboardInterrupt\n$')
         self.check_interrupt("while True: print('x' * 50)")
         self.check_interrupt("while True: display(1)")
 

@@ -133,9 +133,6 @@ impl Jailer {
         let mut weaker = Vec::new();
         sweep::sweep(&spec.run_dir).doing(|| "sweep what a crash left".into())?;
         let run_dir = RunDir::create(&spec.run_dir, &spec.instance)?;
-        // Interpreters are children of the zygote. Should it die first they become ours to bury: a sandbox's first
-        // process cannot end before all others of its namespace are buried.
-        sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1).doing(|| "become a subreaper".into())?;
         // Own session: a Ctrl-C in the terminal is for the server, which then closes the socket.
         let _ = rustix::process::setsid();
         let cgroups = match cgroup::discover() {
@@ -156,6 +153,7 @@ impl Jailer {
             become_root_of_a_user_namespace()?;
             0
         };
+        become_first_of_a_pid_namespace()?;
         sys::unshare(libc::CLONE_NEWNS).doing(|| "make a mount namespace".into())?;
         root::build_and_enter(&spec.root, &run_dir.path.join("root"))?;
 
@@ -517,4 +515,16 @@ fn become_root_of_a_user_namespace() -> Result<()> {
     };
     map("/proc/self/uid_map", uid)?;
     map("/proc/self/gid_map", gid)
+}
+
+/// Goes on as pid 1 of a new pid namespace. Whatever ends the jailer then ends all that it started, by the kernel's
+/// hand; what loses its parent becomes the jailer's to bury; and the zygote may come back from a sandbox's pid
+/// namespace, which takes rights over the one it left. The first process only waits and passes the status on.
+fn become_first_of_a_pid_namespace() -> Result<()> {
+    match sys::fork(libc::CLONE_NEWPID as u64, None).doing(|| "make a pid namespace".into())? {
+        sys::Forked::Child => sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
+            .map(drop)
+            .doing(|| "die with the first process".into()),
+        sys::Forked::Parent { pid, .. } => sys::exit_now(sys::wait_for(pid)),
+    }
 }

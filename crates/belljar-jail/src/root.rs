@@ -68,7 +68,7 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<()> {
         symlink(format!("/proc/self/{target}"), format!("dev/{name}")).doing(|| format!("link /dev/{name}"))?;
     }
     // The zygote lives in this tree and needs a /proc and a /tmp; every sandbox mounts its own over them.
-    mount_bind_recursive("/proc", "proc").doing(|| "bind /proc".into())?;
+    mount_proc("proc")?;
     let options = CString::new("mode=1777,size=16m").doing(String::new)?;
     mount("belljar", "tmp", "tmpfs", flags, Some(options.as_c_str())).doing(|| "mount /tmp".into())?;
 
@@ -95,8 +95,12 @@ pub(crate) fn mount_private(limits: &Limits, uid: u32) -> Result<()> {
             .doing(String::new)?;
         mount("belljar", *path, "tmpfs", flags, Some(options.as_c_str())).doing(|| format!("mount {path}"))?;
     }
-    let flags = flags | MountFlags::NOEXEC;
-    mount("proc", "/proc", "proc", flags, None).map_err(|e| {
+    mount_proc("/proc")
+}
+
+fn mount_proc(at: &str) -> Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("proc", at, "proc", flags, None).map_err(|e| {
         JailError::new("mount /proc", e).hint(
             "inside a container /proc is partly covered, which stops nested ones: start the container with an \
              uncovered /proc (docker: --security-opt systempaths=unconfined) or run belljar as root",

@@ -261,3 +261,15 @@ pub(crate) fn reap() -> Option<(i32, i32)> {
     let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
     (pid > 0).then_some((pid, status))
 }
+
+/// Waits for a child to end; returns its exit code, 70 when it had none.
+pub(crate) fn wait_for(pid: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: status is valid for the call.
+    while unsafe { libc::waitpid(pid, &raw mut status, 0) } < 0 {
+        if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return 70;
+        }
+    }
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 70 }
+}

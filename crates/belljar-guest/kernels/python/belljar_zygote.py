@@ -202,6 +202,8 @@ def close_range(first, last):
 class Zygote:
     def __init__(self):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is the jailer's business
+        if os.getsid(0) != os.getpid():
+            os.setsid()  # no terminal, for the children too: here once, because it takes the kernel 2 ms
         self.control = socket.socket(fileno=CONTROL)
         os.set_inheritable(CONTROL, False)
         self.children = {}
@@ -321,10 +323,12 @@ class Zygote:
             pid = os.fork()
         else:
             check(libc.setns(fds[0], CLONE_NEWPID), "join the pid namespace")
+            pid = -1
             try:
                 pid = os.fork()
             finally:
-                if os.getpid() == self.pid and libc.setns(self.own_pid_ns, CLONE_NEWPID) < 0:
+                # Not told apart by getpid(): in its own namespace the child may have the zygote's number.
+                if pid != 0 and libc.setns(self.own_pid_ns, CLONE_NEWPID) < 0:
                     os._exit(EXIT_FATAL)  # every later child would land in the wrong sandbox
         if pid == 0:
             self.child(message, fds, join)
@@ -346,7 +350,7 @@ class Zygote:
             check(libc.setns(pidfd, SANDBOX), "join the sandbox")
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.setsid()
+        os.setpgid(0, 0)
         os.umask(0o022)
         os.dup2(out, 1)
         os.dup2(err, 2)
@@ -369,7 +373,7 @@ class Zygote:
         """Python reseeds `random` by itself after a fork."""
         numpy = sys.modules.get("numpy.random")
         if numpy is not None:
-            numpy.seed()
+            numpy.seed(array.array("I", os.urandom(32)))  # without an argument it takes ten times as long
         torch = sys.modules.get("torch")
         if torch is not None:
             torch.seed()
