@@ -48,7 +48,9 @@ pub(crate) async fn run(
     let streams = Streams { stdout: out, stderr: err, socket: None };
     let (pid, mut status) = match guest.processes.start(command, streams) {
         Ok(started) => started,
-        Err(e) => return (failed(FailureKind::NotStarted, format!("cannot start {name:?}: {e}")), Vec::new()),
+        Err(e) => {
+            return (failed(FailureKind::NotStarted, format!("cannot start {name:?}: {e}")), Vec::new());
+        }
     };
 
     let number = guest.kernels.next_run();

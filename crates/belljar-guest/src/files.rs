@@ -25,7 +25,9 @@ type Failure = (FailureKind, String);
 
 pub(crate) async fn answer(call: Call, body: Vec<u8>) -> (Reply, Vec<u8>) {
     let answered = match call {
-        Call::Stat { path, digest } => stat(&path, digest).await.map(|entry| (Reply::Stat(entry), Vec::new())),
+        Call::Stat { path, digest } => {
+            stat(&path, digest).await.map(|entry| (Reply::Stat(entry), Vec::new()))
+        }
         Call::ReadFile { path, offset, length } => read(&path, offset, length),
         Call::WriteFile { path, offset } => {
             write(&path, offset, &body).map(|size| (Reply::Written { size }, Vec::new()))
@@ -46,7 +48,8 @@ struct Place {
 
 impl Place {
     fn parse(path: &str) -> Result<Self, Failure> {
-        let refuse = |why: &str| (FailureKind::PathNotAllowed, format!("{why}; use a path below {WORKSPACE}"));
+        let refuse =
+            |why: &str| (FailureKind::PathNotAllowed, format!("{why}; use a path below {WORKSPACE}"));
         if path.contains('\0') {
             return Err(refuse("it contains a null byte"));
         }
@@ -97,7 +100,8 @@ impl Place {
 
     /// As callers see it: relative to the workspace, absolute elsewhere.
     fn shown(&self) -> String {
-        let path = if self.root == WORKSPACE { self.rest.clone() } else { Path::new(self.root).join(&self.rest) };
+        let path =
+            if self.root == WORKSPACE { self.rest.clone() } else { Path::new(self.root).join(&self.rest) };
         let path = path.to_string_lossy().into_owned();
         if path.is_empty() { ".".into() } else { path }
     }
@@ -110,11 +114,14 @@ impl Place {
                 let why = "a symbolic link on the way leads outside or is absolute";
                 (FailureKind::PathNotAllowed, format!("{why}; use the path it points to"))
             }
-            Errno::NOSPC | Errno::DQUOT => {
-                (FailureKind::NoSpace, format!("no space left for {shown}: delete files in {} first", self.root))
-            }
+            Errno::NOSPC | Errno::DQUOT => (
+                FailureKind::NoSpace,
+                format!("no space left for {shown}: delete files in {} first", self.root),
+            ),
             Errno::ISDIR => (FailureKind::Invalid, format!("{shown} is a directory")),
-            Errno::NOTDIR => (FailureKind::Invalid, format!("{shown}: a part of the path is not a directory")),
+            Errno::NOTDIR => {
+                (FailureKind::Invalid, format!("{shown}: a part of the path is not a directory"))
+            }
             Errno::NXIO => (FailureKind::Invalid, format!("{shown} is not a regular file")),
             e => (FailureKind::Invalid, format!("{shown}: {}", io::Error::from(e))),
         }
@@ -254,7 +261,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn place(path: &str) -> Result<(String, String), FailureKind> {
-        Place::parse(path).map(|p| (p.root.to_string(), p.rest.display().to_string())).map_err(|(kind, _)| kind)
+        Place::parse(path)
+            .map(|p| (p.root.to_string(), p.rest.display().to_string()))
+            .map_err(|(kind, _)| kind)
     }
 
     #[test]
@@ -264,7 +273,16 @@ mod tests {
         assert_eq!(place("/tmp/x"), Ok(("/tmp".into(), "x".into())));
         assert_eq!(place(""), Ok(("/workspace".into(), String::new())));
         assert_eq!(place("./."), Ok(("/workspace".into(), String::new())));
-        for bad in ["/etc/passwd", "../etc/passwd", "/workspace/../etc", "a\0b", "/", "..", "/workspaces/x", "/../../x"] {
+        for bad in [
+            "/etc/passwd",
+            "../etc/passwd",
+            "/workspace/../etc",
+            "a\0b",
+            "/",
+            "..",
+            "/workspaces/x",
+            "/../../x",
+        ] {
             assert_eq!(place(bad), Err(FailureKind::PathNotAllowed), "{bad:?}");
         }
     }
@@ -285,10 +303,13 @@ mod tests {
         let root: &'static str = Box::leak(dir.path().to_str().unwrap().to_string().into_boxed_str());
         std::fs::create_dir(dir.path().join("sub")).unwrap();
         std::fs::write(dir.path().join("inside"), "x").unwrap();
-        for (link, target) in [("out", "/etc/passwd"), ("up", "../../../etc/passwd"), ("fine", "sub/../inside")] {
+        for (link, target) in
+            [("out", "/etc/passwd"), ("up", "../../../etc/passwd"), ("fine", "sub/../inside")]
+        {
             std::os::unix::fs::symlink(target, dir.path().join(link)).unwrap();
         }
-        let open = |rest: &str| Place { root, rest: rest.into() }.open_regular(OFlags::RDONLY).map(|(_, size)| size);
+        let open =
+            |rest: &str| Place { root, rest: rest.into() }.open_regular(OFlags::RDONLY).map(|(_, size)| size);
         assert_eq!(open("out").unwrap_err().0, FailureKind::PathNotAllowed);
         assert_eq!(open("up").unwrap_err().0, FailureKind::PathNotAllowed);
         assert_eq!(open("fine"), Ok(1));
@@ -300,7 +321,14 @@ mod tests {
     fn a_pipe_does_not_hang_the_guest() {
         let dir = tempfile::tempdir().unwrap();
         let root: &'static str = Box::leak(dir.path().to_str().unwrap().to_string().into_boxed_str());
-        rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("p"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            dir.path().join("p"),
+            FileType::Fifo,
+            Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
         let place = Place { root, rest: "p".into() };
         assert_eq!(place.open_regular(OFlags::RDONLY).unwrap_err().0, FailureKind::Invalid);
         assert_eq!(place.open_regular(OFlags::WRONLY).unwrap_err().0, FailureKind::Invalid);

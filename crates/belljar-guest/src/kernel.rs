@@ -75,13 +75,8 @@ pub(crate) struct Kernels {
 
 impl Kernels {
     pub(crate) fn new(config: GuestConfig, supervisor: Rc<Supervisor>, processes: Rc<Processes>) -> Self {
-        let shared = Rc::new(Shared {
-            config,
-            supervisor,
-            processes,
-            pids: RefCell::default(),
-            runs: Cell::new(0),
-        });
+        let shared =
+            Rc::new(Shared { config, supervisor, processes, pids: RefCell::default(), runs: Cell::new(0) });
         let spawn = |language| {
             let (sender, jobs) = mpsc::channel(QUEUE);
             let actor = Actor { language, shared: Rc::clone(&shared), live: None, obituary: None };
@@ -195,13 +190,15 @@ impl Actor {
         // Its socket closed: most likely it is dead, and its parent will say of what.
         let limit = self.shared.config.memory_bytes >> 20;
         let told = match live.end {
-            End::Zygote(end) => timeout(STATUS_LIMIT, end).await.ok().and_then(Result::ok).map(|end| match end {
-                KernelEnd::Exited { out_of_memory: true, .. } => {
-                    format!("it ran out of memory (the limit is {limit} MB)")
-                }
-                KernelEnd::Exited { status, .. } => processes::describe(status),
-                KernelEnd::Failed(message) => message,
-            }),
+            End::Zygote(end) => {
+                timeout(STATUS_LIMIT, end).await.ok().and_then(Result::ok).map(|end| match end {
+                    KernelEnd::Exited { out_of_memory: true, .. } => {
+                        format!("it ran out of memory (the limit is {limit} MB)")
+                    }
+                    KernelEnd::Exited { status, .. } => processes::describe(status),
+                    KernelEnd::Failed(message) => message,
+                })
+            }
             End::Child(status) => {
                 timeout(STATUS_LIMIT, status).await.ok().and_then(Result::ok).map(processes::describe)
             }
@@ -233,8 +230,10 @@ impl Live {
                 let mut command = Command::new(program);
                 command.args(arguments).current_dir("/workspace");
                 let streams = Streams { stdout: out, stderr: err, socket: Some(theirs) };
-                let (_, status) =
-                    shared.processes.start(command, streams).map_err(|e| format!("cannot start {program}: {e}"))?;
+                let (_, status) = shared
+                    .processes
+                    .start(command, streams)
+                    .map_err(|e| format!("cannot start {program}: {e}"))?;
                 End::Child(status)
             }
         };
@@ -257,7 +256,11 @@ impl Live {
     }
 
     async fn hello(&mut self) -> Result<(), String> {
-        let End::Zygote(end) = &mut self.end else { return Self::read_hello(&mut self.stream, &mut self.decoder).await.map(|(pid, version)| (self.pid, self.version) = (pid, version)) };
+        let End::Zygote(end) = &mut self.end else {
+            return Self::read_hello(&mut self.stream, &mut self.decoder)
+                .await
+                .map(|(pid, version)| (self.pid, self.version) = (pid, version));
+        };
         tokio::select! {
             hello = Self::read_hello(&mut self.stream, &mut self.decoder) => {
                 (self.pid, self.version) = hello?;

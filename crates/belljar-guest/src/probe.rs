@@ -1,7 +1,8 @@
 //! A hostile program, run inside a sandbox to see that each layer of the glass is there: it tries what must not
 //! work. Started outside any sandbox it reports every layer as missing, which is how the probe itself is tested.
 //!
-//! Prints one JSON line per layer: `{"layer": …, "held": …, "detail": …}`.
+//! Prints one JSON line per layer: `{"layer": …, "held": …, "detail": …}`. Its two arguments are the sandbox's limits,
+//! in bytes of memory and number of processes, which it tries to exceed; without them they are not tried.
 
 use std::{
     fs, io,
@@ -21,7 +22,8 @@ struct Finding {
 }
 
 pub(crate) fn run() -> ExitCode {
-    let findings = [
+    let argument = |n: usize| std::env::args().nth(n).and_then(|a| a.parse::<usize>().ok());
+    let mut findings = vec![
         user(),
         processes(),
         root(),
@@ -39,6 +41,8 @@ pub(crate) fn run() -> ExitCode {
         rlimits(),
         cgroups(),
     ];
+    findings.extend(argument(2).map(memory));
+    findings.extend(argument(3).map(process_limit));
     let mut stdout = io::stdout().lock();
     for finding in &findings {
         let Ok(line) = serde_json::to_string(finding) else { return ExitCode::from(70) };
@@ -78,7 +82,8 @@ fn processes() -> Finding {
 
 fn root() -> Finding {
     const EXPECTED: [&str; 15] = [
-        "bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "outputs", "proc", "run", "sbin", "tmp", "usr", "var",
+        "bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "outputs", "proc", "run", "sbin",
+        "tmp", "usr", "var",
     ];
     let mut names: Vec<String> = fs::read_dir("/")
         .map(|entries| entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect())
@@ -148,8 +153,14 @@ fn seccomp() -> Finding {
 }
 
 fn sockets() -> Finding {
-    let families =
-        [("AF_ALG", libc::AF_ALG), ("AF_NETLINK", libc::AF_NETLINK), ("AF_PACKET", libc::AF_PACKET), ("AF_VSOCK", libc::AF_VSOCK), ("AF_RXRPC", libc::AF_RXRPC), ("AF_KEY", libc::AF_KEY)];
+    let families = [
+        ("AF_ALG", libc::AF_ALG),
+        ("AF_NETLINK", libc::AF_NETLINK),
+        ("AF_PACKET", libc::AF_PACKET),
+        ("AF_VSOCK", libc::AF_VSOCK),
+        ("AF_RXRPC", libc::AF_RXRPC),
+        ("AF_KEY", libc::AF_KEY),
+    ];
     let mut refused = 0;
     let mut opened = Vec::new();
     for (name, family) in families {
@@ -179,17 +190,27 @@ fn nested() -> Finding {
         // SAFETY: waits for the child made above.
         unsafe { libc::waitpid(pid as i32, std::ptr::null_mut(), 0) };
     }
-    finding("no nested namespaces", pid < 0, if pid < 0 { "clone(CLONE_NEWUSER) refused" } else { "it worked" })
+    finding(
+        "no nested namespaces",
+        pid < 0,
+        if pid < 0 { "clone(CLONE_NEWUSER) refused" } else { "it worked" },
+    )
 }
 
 fn network() -> Finding {
     let devices = fs::read_to_string("/proc/net/dev").unwrap_or_default();
-    let names: Vec<&str> = devices.lines().skip(2).filter_map(|l| l.split(':').next()).map(str::trim).collect();
+    let names: Vec<&str> =
+        devices.lines().skip(2).filter_map(|l| l.split(':').next()).map(str::trim).collect();
     let routes = fs::read_to_string("/proc/net/route").unwrap_or_default().lines().count().saturating_sub(1);
     // An address that no route leads to: documentation range, nothing is sent.
-    let reached = TcpStream::connect_timeout(&SocketAddr::from(([192, 0, 2, 1], 9)), Duration::from_millis(50));
+    let reached =
+        TcpStream::connect_timeout(&SocketAddr::from(([192, 0, 2, 1], 9)), Duration::from_millis(50));
     let unreachable = reached.is_err_and(|e| e.raw_os_error() == Some(libc::ENETUNREACH));
-    finding("network namespace", names == ["lo"] && routes == 0 && unreachable, format!("{names:?}, {routes} routes"))
+    finding(
+        "network namespace",
+        names == ["lo"] && routes == 0 && unreachable,
+        format!("{names:?}, {routes} routes"),
+    )
 }
 
 /// Nothing of the host's was left open.
@@ -243,7 +264,8 @@ fn host_name() -> Finding {
 }
 
 fn ipc() -> Finding {
-    let segments = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default().lines().count().saturating_sub(1);
+    let segments =
+        fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default().lines().count().saturating_sub(1);
     let namespace = |kind| fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
     // The initial namespaces have fixed numbers.
     let own = namespace("ipc").to_string_lossy() != "ipc:[4026531839]";
@@ -257,7 +279,11 @@ fn rlimits() -> Finding {
         line[name.len()..].split_whitespace().nth(1)?.parse().ok()
     };
     let (files, core) = (hard("Max open files"), hard("Max core file size"));
-    finding("rlimits", files.is_some_and(|n| n <= 1024) && core == Some(0), format!("files {files:?}, core {core:?}"))
+    finding(
+        "rlimits",
+        files.is_some_and(|n| n <= 1024) && core == Some(0),
+        format!("files {files:?}, core {core:?}"),
+    )
 }
 
 fn cgroups() -> Finding {
@@ -275,4 +301,68 @@ fn cgroups() -> Finding {
     let namespace = fs::read_link("/proc/self/ns/cgroup").unwrap_or_default();
     let own_namespace = namespace.to_string_lossy() != "cgroup:[4026531835]";
     finding("cgroup namespace", own_namespace && paths.iter().all(|p| *p == "/"), format!("{paths:?}"))
+}
+
+/// Touches twice the memory that a sandbox may have, in a child that should not survive it.
+fn memory(limit: usize) -> Finding {
+    const PAGE: usize = 4096;
+    // SAFETY: fork semantics; the child touches nothing but memory of its own and ends at once.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: a fresh private mapping; every write is inside it.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let at =
+                libc::mmap(std::ptr::null_mut(), 2 * limit, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+            if at == libc::MAP_FAILED {
+                libc::_exit(1);
+            }
+            for page in 0..2 * limit / PAGE {
+                at.cast::<u8>().add(page * PAGE).write_volatile(1);
+            }
+            libc::_exit(0);
+        }
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above; status is valid for the call.
+    let waited = pid > 0 && unsafe { libc::waitpid(pid, &raw mut status, 0) } == pid;
+    let got_it = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
+    finding(
+        "memory limit",
+        waited && !got_it,
+        format!("{} MB: {}", (2 * limit) >> 20, crate::processes::describe(status)),
+    )
+}
+
+/// Forks twice as often as a sandbox may; every child waits until it is told to end.
+fn process_limit(limit: usize) -> Finding {
+    let mut pipe = [0; 2];
+    // SAFETY: pipe has room for two descriptors.
+    if unsafe { libc::pipe(pipe.as_mut_ptr()) } != 0 {
+        return finding("process limit", false, "no pipe");
+    }
+    let mut children = 0;
+    for _ in 0..2 * limit {
+        // SAFETY: fork semantics; the child waits for the pipe to close, then ends.
+        unsafe {
+            match libc::fork() {
+                0 => {
+                    libc::close(pipe[1]);
+                    libc::read(pipe[0], [0u8; 1].as_mut_ptr().cast(), 1);
+                    libc::_exit(0);
+                }
+                pid if pid < 0 => break,
+                _ => children += 1,
+            }
+        }
+    }
+    // SAFETY: closes what was opened above, then buries the children.
+    unsafe {
+        libc::close(pipe[1]);
+        libc::close(pipe[0]);
+        for _ in 0..children {
+            libc::wait(std::ptr::null_mut());
+        }
+    }
+    finding("process limit", children < limit, format!("{children} children of {limit} allowed processes"))
 }

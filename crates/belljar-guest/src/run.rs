@@ -23,7 +23,10 @@ const MAX_DISPLAYS: usize = 100;
 const MAX_DISPLAY_BYTES: usize = 32 << 20;
 
 enum Outcome {
-    Done { ok: bool, error: Option<ProgramError> },
+    Done {
+        ok: bool,
+        error: Option<ProgramError>,
+    },
     /// `None`: its socket closed, the reason is not known yet.
     Died(Option<String>),
 }
@@ -134,7 +137,9 @@ impl Actor {
         };
         if displays.dropped > 0 {
             let dropped = displays.dropped;
-            notes.push(format!("{dropped} rich outputs were left out: a run may show {MAX_DISPLAYS}, or 32 MB."));
+            notes.push(format!(
+                "{dropped} rich outputs were left out: a run may show {MAX_DISPLAYS}, or 32 MB."
+            ));
         }
         notes.extend(self.tidy());
         let mut body = Vec::new();

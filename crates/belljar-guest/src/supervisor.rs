@@ -11,8 +11,8 @@ use std::{
 
 use belljar_proto::supervisor::{FromGuest, GuestConfig, MAX_PACKET, ToGuest};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
 };
 use tokio::{
     io::{Interest, unix::AsyncFd},
@@ -49,11 +49,8 @@ pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
     rustix::io::fcntl_setfd(&control, rustix::io::FdFlags::CLOEXEC)?;
     // SAFETY: the descriptor is owned and stays open for as long as it is registered.
     let socket = unsafe { AsyncFd::register(control) }?;
-    let supervisor = Rc::new(Supervisor {
-        socket,
-        next: Cell::new(1),
-        waiting: RefCell::new(HashMap::new()),
-    });
+    let supervisor =
+        Rc::new(Supervisor { socket, next: Cell::new(1), waiting: RefCell::new(HashMap::new()) });
     let Some((ToGuest::Init { config }, _)) = supervisor.receive().await? else {
         return Err(io::Error::other("the first packet must be init"));
     };
@@ -80,7 +77,10 @@ pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
 
 impl Supervisor {
     /// Asks for an interpreter connected to `wires`. The receiver tells when it ended.
-    pub(crate) async fn request_kernel(&self, wires: [OwnedFd; 3]) -> io::Result<oneshot::Receiver<KernelEnd>> {
+    pub(crate) async fn request_kernel(
+        &self,
+        wires: [OwnedFd; 3],
+    ) -> io::Result<oneshot::Receiver<KernelEnd>> {
         let id = self.next.replace(self.next.get() + 1);
         let (sender, receiver) = oneshot::channel();
         self.waiting.borrow_mut().insert(id, sender);

@@ -32,8 +32,10 @@ pub struct Hierarchy {
 
 /// Finds where cgroups can be made; the error says why not and what would help.
 pub fn discover() -> std::result::Result<Hierarchy, String> {
-    let own = fs::read_to_string("/proc/self/cgroup").map_err(|e| format!("cannot read /proc/self/cgroup: {e}"))?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|e| format!("cannot read mountinfo: {e}"))?;
+    let own =
+        fs::read_to_string("/proc/self/cgroup").map_err(|e| format!("cannot read /proc/self/cgroup: {e}"))?;
+    let mounts =
+        fs::read_to_string("/proc/self/mountinfo").map_err(|e| format!("cannot read mountinfo: {e}"))?;
     let found = match v1_bases(&own, &mounts) {
         Some(bases) => Hierarchy { version: Version::V1, bases },
         None => {
@@ -156,8 +158,9 @@ impl Cgroups {
             let parent = open_dir(base).doing(|| format!("open {}", base.display()))?;
             mkdirat(&parent, &name, Mode::from_raw_mode(0o755))
                 .doing(|| format!("make {}", base.join(&name).display()))?;
-            let dir = openat(&parent, &name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-                .doing(|| format!("open cgroup {name}"))?;
+            let dir =
+                openat(&parent, &name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+                    .doing(|| format!("open cgroup {name}"))?;
             if hierarchy.version == Version::V2 {
                 write_at(&dir, "cgroup.subtree_control", "+memory +cpu +pids")
                     .doing(|| "pass controllers on to sandboxes".into())?;

@@ -3,8 +3,7 @@
 use std::{fs, io};
 
 use crate::{
-    Doing, Result,
-    landlock,
+    Doing, Result, landlock,
     protocol::{INSIDE_ID, Layer, Limits},
     sys,
 };

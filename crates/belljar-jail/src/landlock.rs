@@ -53,7 +53,8 @@ impl Plan {
             for path in paths {
                 let dir = open(path.as_str(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
                     .doing(|| format!("open {path} for Landlock"))?;
-                sys::landlock_allow(ruleset.as_fd(), dir.as_fd(), access).doing(|| format!("allow {path}"))?;
+                sys::landlock_allow(ruleset.as_fd(), dir.as_fd(), access)
+                    .doing(|| format!("allow {path}"))?;
             }
         }
         sys::landlock_restrict(ruleset.as_fd()).doing(|| "enter Landlock".into())

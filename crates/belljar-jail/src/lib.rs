@@ -8,6 +8,7 @@ pub mod cgroup;
 mod enter;
 pub mod jailer;
 pub mod landlock;
+mod prepare;
 pub mod protocol;
 mod root;
 mod sandbox;

@@ -105,18 +105,39 @@ pub enum ToJailer {
 #[serde(tag = "t", rename_all = "snake_case")]
 pub enum FromJailer {
     /// The machine has what it takes. `weaker` names what is missing but was not required.
-    Ready { cgroups: String, landlock: u32, weaker: Vec<String> },
+    Ready {
+        cgroups: String,
+        landlock: u32,
+        weaker: Vec<String>,
+    },
     /// Nothing can be made here.
-    Unusable { error: JailError },
-    ZygoteReady { seconds: f64, version: String },
-    ZygoteFailed { message: String },
+    Unusable {
+        error: JailError,
+    },
+    ZygoteReady {
+        seconds: f64,
+        version: String,
+    },
+    ZygoteFailed {
+        message: String,
+    },
     /// One descriptor: a stream to the guest.
-    Created { id: String },
+    Created {
+        id: String,
+    },
     /// One descriptor: another stream to the guest.
-    Dialed { id: String },
-    Refused { id: String, error: JailError },
+    Dialed {
+        id: String,
+    },
+    Refused {
+        id: String,
+        error: JailError,
+    },
     /// The sandbox ended, whether asked to or not; nothing of it is left.
-    Gone { id: String, why: String },
+    Gone {
+        id: String,
+        why: String,
+    },
 }
 
 /// A packet socket, used from the jailer (blocking sends, non-blocking receives) and the server alike.

@@ -11,7 +11,9 @@ use std::{
 };
 
 use rustix::{
-    mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, unmount},
+    mount::{
+        MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, unmount,
+    },
     process::{chdir, pivot_root},
 };
 
@@ -39,9 +41,7 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<()> {
     mount("belljar", at, "tmpfs", flags, Some(options.as_c_str())).doing(|| "mount the root".into())?;
     chdir(at).doing(|| "enter the new root".into())?;
 
-    let dir = |path: &str| {
-        fs::create_dir_all(relative(path)).doing(|| format!("make {path}"))
-    };
+    let dir = |path: &str| fs::create_dir_all(relative(path)).doing(|| format!("make {path}"));
     for path in PRIVATE.iter().chain(&["/proc", "/etc", "/run", "/opt", "/var/tmp"]) {
         dir(path)?;
     }
@@ -53,7 +53,8 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<()> {
             dir(parent)?;
         }
         fs::write(relative(path), text).doing(|| format!("write {path}"))?;
-        fs::set_permissions(relative(path), fs::Permissions::from_mode(0o644)).doing(|| format!("chmod {path}"))?;
+        fs::set_permissions(relative(path), fs::Permissions::from_mode(0o644))
+            .doing(|| format!("chmod {path}"))?;
     }
     for (path, target) in &spec.symlinks {
         if let Some(parent) = Path::new(path).parent().and_then(Path::to_str) {
@@ -65,7 +66,8 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<()> {
         bind_device(name)?;
     }
     for (name, target) in [("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
-        symlink(format!("/proc/self/{target}"), format!("dev/{name}")).doing(|| format!("link /dev/{name}"))?;
+        symlink(format!("/proc/self/{target}"), format!("dev/{name}"))
+            .doing(|| format!("link /dev/{name}"))?;
     }
     // The zygote lives in this tree and needs a /proc and a /tmp; every sandbox mounts its own over them.
     mount_proc("proc")?;
@@ -81,19 +83,15 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<()> {
 /// Mounts what belongs to one sandbox alone. Runs in the sandbox's first process, before it drops anything.
 pub(crate) fn mount_private(limits: &Limits, uid: u32) -> Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    let sizes = [
-        limits.workspace_bytes,
-        limits.tmp_bytes,
-        limits.workspace_bytes,
-        limits.tmp_bytes,
-    ];
+    let sizes = [limits.workspace_bytes, limits.tmp_bytes, limits.workspace_bytes, limits.tmp_bytes];
     for (path, size) in PRIVATE.iter().zip(sizes) {
         // One inode for every 8 KiB keeps a flood of empty files from eating kernel memory.
         let inodes = (size / 8192).max(1024);
         let mode = if *path == "/workspace" || *path == "/outputs" { "755" } else { "1777" };
         let options = CString::new(format!("size={size},nr_inodes={inodes},mode={mode},uid={uid},gid={uid}"))
             .doing(String::new)?;
-        mount("belljar", *path, "tmpfs", flags, Some(options.as_c_str())).doing(|| format!("mount {path}"))?;
+        mount("belljar", *path, "tmpfs", flags, Some(options.as_c_str()))
+            .doing(|| format!("mount {path}"))?;
     }
     mount_proc("/proc")
 }
@@ -129,7 +127,8 @@ fn bind_device(name: &str) -> Result<()> {
     fs::write(&inside, "").doing(|| format!("make /dev/{name}"))?;
     mount_bind_recursive(format!("/dev/{name}"), &inside).doing(|| format!("bind /dev/{name}"))?;
     let path = CString::new(inside).doing(String::new)?;
-    sys::mount_setattr(&path, true, NOSUID | libc::MOUNT_ATTR_NOEXEC).doing(|| format!("restrict /dev/{name}"))
+    sys::mount_setattr(&path, true, NOSUID | libc::MOUNT_ATTR_NOEXEC)
+        .doing(|| format!("restrict /dev/{name}"))
 }
 
 fn relative(path: &str) -> &Path {

@@ -61,7 +61,13 @@ impl Mould {
         made
     }
 
-    fn start(&self, id: &str, limits: &Limits, uid: u32, cgroups: Option<&Cgroups>) -> Result<(Sandbox, OwnedFd)> {
+    fn start(
+        &self,
+        id: &str,
+        limits: &Limits,
+        uid: u32,
+        cgroups: Option<&Cgroups>,
+    ) -> Result<(Sandbox, OwnedFd)> {
         let into = cgroups.map(|c| c.clone_into(id)).transpose()?.flatten();
         let entrances = match (cgroups, &into) {
             (Some(cgroups), None) => cgroups.entrances(id)?,
@@ -70,9 +76,11 @@ impl Mould {
         let (control, guest_control) = Packets::pair().doing(|| "make the control socket".into())?;
         let (status, child_status) = pipe_with(PipeFlags::CLOEXEC).doing(|| "make a pipe".into())?;
         let mut namespaces = sys::NEW_ALL;
-        for (layer, flag) in
-            [(Layer::Network, libc::CLONE_NEWNET), (Layer::Ipc, libc::CLONE_NEWIPC), (Layer::Uts, libc::CLONE_NEWUTS)]
-        {
+        for (layer, flag) in [
+            (Layer::Network, libc::CLONE_NEWNET),
+            (Layer::Ipc, libc::CLONE_NEWIPC),
+            (Layer::Uts, libc::CLONE_NEWUTS),
+        ] {
             if !self.policy.has(layer) {
                 namespaces &= !(flag as u64);
             }
@@ -104,9 +112,7 @@ impl Mould {
             processes: limits.processes,
             ..self.config.clone()
         };
-        control
-            .send(&ToGuest::Init { config }, &[])
-            .doing(|| "configure the guest".into())?;
+        control.send(&ToGuest::Init { config }, &[]).doing(|| "configure the guest".into())?;
         let sandbox =
             Sandbox { id: id.into(), pid, pidfd, control, kernels: 0, oom_kills: 0, limits: limits.clone() };
         let stream = sandbox.dial()?;
@@ -114,7 +120,13 @@ impl Mould {
     }
 
     /// Runs in the new process. Returns only when something failed.
-    fn become_guest(&self, limits: &Limits, uid: u32, entrances: Vec<OwnedFd>, control: &OwnedFd) -> JailError {
+    fn become_guest(
+        &self,
+        limits: &Limits,
+        uid: u32,
+        entrances: Vec<OwnedFd>,
+        control: &OwnedFd,
+    ) -> JailError {
         let prepare = || -> Result<()> {
             for entrance in entrances {
                 File::from(entrance).write_all(b"0").doing(|| "enter the cgroup".into())?;
@@ -155,7 +167,9 @@ impl Sandbox {
     pub(crate) fn dial(&self) -> Result<OwnedFd> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .doing(|| "make a stream".into())?;
-        self.control.send(&ToGuest::Connection, &[theirs.as_fd()]).doing(|| format!("reach the guest of {}", self.id))?;
+        self.control
+            .send(&ToGuest::Connection, &[theirs.as_fd()])
+            .doing(|| format!("reach the guest of {}", self.id))?;
         Ok(ours)
     }
 

@@ -128,7 +128,8 @@ pub fn program() -> Result<Vec<libc::sock_filter>> {
     };
     let no_namespaces = SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS);
     rules.insert(libc::SYS_clone, vec![when(0, SeccompCmpArgLen::Qword, no_namespaces, 0)?]);
-    let families = SOCKET_FAMILIES.iter().map(|&f| when(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, f as u64));
+    let families =
+        SOCKET_FAMILIES.iter().map(|&f| when(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, f as u64));
     rules.insert(libc::SYS_socket, families.collect::<Result<_>>()?);
     let local_only = when(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, libc::AF_UNIX as u64)?;
     rules.insert(libc::SYS_socketpair, vec![local_only]);
@@ -137,8 +138,8 @@ pub fn program() -> Result<Vec<libc::sock_filter>> {
 
     let arch = std::env::consts::ARCH.try_into().doing(|| "seccomp on this architecture".into())?;
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
-    let filter =
-        SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch).doing(|| "build the seccomp filter".into())?;
+    let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch)
+        .doing(|| "build the seccomp filter".into())?;
     let program: BpfProgram = filter.try_into().doing(|| "compile the seccomp filter".into())?;
     Ok(answer_enosys(program, libc::SYS_clone3 as u32))
 }
@@ -149,10 +150,8 @@ fn answer_enosys(program: BpfProgram, nr: u32) -> Vec<libc::sock_filter> {
     const LOAD_WORD: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;
     const RETURN: u16 = 0x06;
-    let mut code: Vec<libc::sock_filter> = program
-        .iter()
-        .map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k })
-        .collect();
+    let mut code: Vec<libc::sock_filter> =
+        program.iter().map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k }).collect();
     // The compiled filter checks the architecture first, then loads the call's number (offset 0 of its data).
     let load = code.iter().position(|i| i.code == LOAD_WORD && i.k == 0).map_or(0, |at| at + 1);
     let enosys = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
@@ -199,7 +198,10 @@ mod tests {
             libc::SYS_kcmp, libc::SYS_reboot, libc::SYS_swapon, libc::SYS_syslog, libc::SYS_clone3,
         ];
         for nr in dangerous {
-            assert!(!ALLOWED.contains(&nr) && !ALLOWED_HERE.contains(&nr), "system call {nr} must not be allowed");
+            assert!(
+                !ALLOWED.contains(&nr) && !ALLOWED_HERE.contains(&nr),
+                "system call {nr} must not be allowed"
+            );
         }
     }
 

@@ -130,7 +130,11 @@ fn seccomp(facts: &Facts) -> Finding {
     Finding {
         layer: "seccomp",
         status: if available { Status::Present } else { Status::Missing },
-        detail: if available { "system call filter".into() } else { "this kernel has no seccomp filters".into() },
+        detail: if available {
+            "system call filter".into()
+        } else {
+            "this kernel has no seccomp filters".into()
+        },
         fix: (!available).then(|| "a kernel with CONFIG_SECCOMP_FILTER".into()),
     }
 }
@@ -167,7 +171,8 @@ mod tests {
     use super::*;
 
     fn user(change: impl FnOnce(&mut Facts)) -> Finding {
-        let mut facts = Facts { release: "6.8.0-45-generic".into(), max_user_namespaces: Some(100), ..Facts::default() };
+        let mut facts =
+            Facts { release: "6.8.0-45-generic".into(), max_user_namespaces: Some(100), ..Facts::default() };
         change(&mut facts);
         user_namespaces(&facts)
     }

@@ -33,8 +33,12 @@ impl RunDir {
         let hidden = run_dir.join(format!(".{instance}"));
         let path = run_dir.join(instance);
         fs::create_dir_all(&hidden).doing(|| format!("make {}", hidden.display()))?;
-        let lock = open(hidden.join(LOCK), OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o600))
-            .doing(|| "make the lock".into())?;
+        let lock = open(
+            hidden.join(LOCK),
+            OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC,
+            Mode::from_raw_mode(0o600),
+        )
+        .doing(|| "make the lock".into())?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).doing(|| "take the lock".into())?;
         fs::create_dir_all(hidden.join("root")).doing(|| "make the mount point".into())?;
         fs::rename(&hidden, &path).doing(|| format!("make {}", path.display()))?;

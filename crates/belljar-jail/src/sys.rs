@@ -6,11 +6,9 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
 
-pub(crate) const NEW_ALL: u64 = (libc::CLONE_NEWNS
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS) as u64;
+pub(crate) const NEW_ALL: u64 =
+    (libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS)
+        as u64;
 
 /// The libc crate's constant of this name is too narrow.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
@@ -157,7 +155,8 @@ pub(crate) fn get_rlimit(resource: u32) -> io::Result<libc::rlimit> {
 /// Marks every descriptor from `first` up as close-on-exec.
 pub(crate) fn cloexec_from(first: u32) -> io::Result<()> {
     // SAFETY: takes no pointers.
-    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })
+        .map(drop)
 }
 
 /// Puts a copy of `fd` at `number`, kept across exec.
@@ -200,14 +199,16 @@ pub(crate) fn exit_now(code: i32) -> ! {
 pub(crate) fn install_seccomp(program: &[libc::sock_filter]) -> io::Result<()> {
     let prog = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
     // SAFETY: the program is only read, and lives through the call.
-    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const prog) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const prog) })
+        .map(drop)
 }
 
 /// The Landlock version of this kernel, 0 when it has none.
 pub(crate) fn landlock_abi() -> u32 {
     const VERSION: u32 = 1;
     // SAFETY: with the version flag no pointer is read.
-    let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, VERSION) };
+    let abi =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, VERSION) };
     abi.max(0) as u32
 }
 
@@ -220,7 +221,11 @@ pub(crate) fn landlock_create(handled: u64) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-pub(crate) fn landlock_allow(ruleset: BorrowedFd<'_>, beneath: BorrowedFd<'_>, access: u64) -> io::Result<()> {
+pub(crate) fn landlock_allow(
+    ruleset: BorrowedFd<'_>,
+    beneath: BorrowedFd<'_>,
+    access: u64,
+) -> io::Result<()> {
     const PATH_BENEATH: u32 = 1;
     #[repr(C, packed)]
     struct PathBeneath {

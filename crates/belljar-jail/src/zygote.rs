@@ -115,7 +115,8 @@ impl Zygote {
         wires: &[OwnedFd; 3],
         entrances: &[OwnedFd],
     ) -> Result<()> {
-        let fork = ToZygote::Fork { id, cgroups: entrances.len(), join: true, cwd: "/workspace", env: json!({}) };
+        let fork =
+            ToZygote::Fork { id, cgroups: entrances.len(), join: true, cwd: "/workspace", env: json!({}) };
         let mut fds = vec![pidfd];
         fds.extend(wires.iter().map(AsFd::as_fd));
         fds.extend(entrances.iter().map(AsFd::as_fd));

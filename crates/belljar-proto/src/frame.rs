@@ -87,7 +87,8 @@ impl Decoder {
         if rest.len() < payload {
             return Ok(None);
         }
-        let header = serde_json::from_slice(&rest[..json]).map_err(|e| FrameError::BadHeader(e.to_string()))?;
+        let header =
+            serde_json::from_slice(&rest[..json]).map_err(|e| FrameError::BadHeader(e.to_string()))?;
         let body = rest[json..payload].to_vec();
         self.consumed += PREFIX + payload;
         if self.consumed == self.buffer.len() {

@@ -10,11 +10,20 @@ pub const MAX_PACKET: usize = 64 << 10;
 #[serde(tag = "t", rename_all = "snake_case")]
 pub enum ToGuest {
     /// First packet.
-    Init { config: GuestConfig },
+    Init {
+        config: GuestConfig,
+    },
     /// One descriptor: a stream to the host.
     Connection,
-    KernelFailed { id: u64, message: String },
-    KernelExited { id: u64, status: i32, out_of_memory: bool },
+    KernelFailed {
+        id: u64,
+        message: String,
+    },
+    KernelExited {
+        id: u64,
+        status: i32,
+        out_of_memory: bool,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -12,7 +12,9 @@ pub enum Error {
     InvalidName { name: String, why: &'static str },
     #[error("Unsupported language: {0}. Must be 'python' or 'javascript'")]
     InvalidLanguage(String),
-    #[error("Context not found: {0}. It may have been stopped or timed out; list_contexts shows the live ones, create_context makes a new one")]
+    #[error(
+        "Context not found: {0}. It may have been stopped or timed out; list_contexts shows the live ones, create_context makes a new one"
+    )]
     NotFound(String),
     #[error("More than one context is named {name:?}: {}. Use one of these ids instead", ids.join(", "))]
     AmbiguousName { name: String, ids: Vec<String> },

@@ -144,7 +144,10 @@ async fn listen(mut reader: OwnedReadHalf, mut decoder: Decoder, calls: Arc<Mute
     calls.open.clear();
 }
 
-async fn receive(reader: &mut OwnedReadHalf, decoder: &mut Decoder) -> Result<(FromGuest, Vec<u8>), GuestError> {
+async fn receive(
+    reader: &mut OwnedReadHalf,
+    decoder: &mut Decoder,
+) -> Result<(FromGuest, Vec<u8>), GuestError> {
     let mut buffer = [0; 16 << 10];
     loop {
         let frame = decoder.take::<FromGuest>().map_err(|e| GuestError::Nonsense(e.to_string()))?;

@@ -44,7 +44,16 @@ impl Pool {
         languages: Vec<Language>,
         max_age: Duration,
     ) -> Self {
-        Self { backend, limits, size, languages, max_age, ready: Mutex::default(), taken: Notify::new(), filled: watch::Sender::new(false) }
+        Self {
+            backend,
+            limits,
+            size,
+            languages,
+            max_age,
+            ready: Mutex::default(),
+            taken: Notify::new(),
+            filled: watch::Sender::new(false),
+        }
     }
 
     fn ready(&self) -> MutexGuard<'_, HashMap<Language, VecDeque<Ready>>> {
@@ -134,7 +143,8 @@ impl Pool {
                 let waiting = self.ready().entry(language).or_default().pop_front();
                 let Some(ready) = waiting else { break };
                 let old = ready.born.elapsed() > self.max_age;
-                let answer = tokio::time::timeout(Duration::from_secs(5), ready.sandbox.start_kernel(language)).await;
+                let answer =
+                    tokio::time::timeout(Duration::from_secs(5), ready.sandbox.start_kernel(language)).await;
                 match answer {
                     Ok(Ok(())) if !old => self.ready().entry(language).or_default().push_back(ready),
                     answer => {

@@ -1,6 +1,9 @@
 //! A sandbox in use: the machine, and the client of its guest.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use belljar_proto::{Call, Captured, Event, FailureKind, Language, Ran, Reply, RunLimits, Streaming};
 use tokio::time::timeout;
@@ -23,19 +26,35 @@ pub(crate) struct Sandbox {
 
 /// What came of a run, before it is told as an outcome.
 pub(crate) enum RunEnd {
-    Ran { ran: Box<Ran>, stdout: Output, stderr: Output, displays: Vec<Display> },
+    Ran {
+        ran: Box<Ran>,
+        stdout: Output,
+        stderr: Output,
+        displays: Vec<Display>,
+    },
     /// The whole sandbox ended under it.
-    SandboxGone { why: String },
+    SandboxGone {
+        why: String,
+    },
 }
 
 impl Sandbox {
     /// A sandbox with an interpreter that is ready to run code.
-    pub(crate) async fn create(backend: &dyn Backend, limits: &Limits, language: Language) -> Result<Self, BackendError> {
+    pub(crate) async fn create(
+        backend: &dyn Backend,
+        limits: &Limits,
+        language: Language,
+    ) -> Result<Self, BackendError> {
+        let started = Instant::now();
         let machine = backend.create(limits).await?;
+        let made = started.elapsed();
         let stream = machine.dial().await?;
         let guest = GuestClient::connect(stream).await.map_err(|e| BackendError::new(e.to_string()))?;
+        let connected = started.elapsed();
         let sandbox = Self { machine, guest };
         sandbox.start_kernel(language).await?;
+        let ready = started.elapsed();
+        tracing::debug!(?made, ?connected, ?ready, "sandbox with {language}");
         Ok(sandbox)
     }
 
@@ -53,7 +72,9 @@ impl Sandbox {
 
     /// Why it ended, once it has.
     pub(crate) async fn reason(&self) -> String {
-        timeout(REASON_LIMIT, self.machine.ended()).await.unwrap_or_else(|_| "its guest stopped talking".into())
+        timeout(REASON_LIMIT, self.machine.ended())
+            .await
+            .unwrap_or_else(|_| "its guest stopped talking".into())
     }
 
     pub(crate) async fn run(
@@ -87,7 +108,12 @@ impl Sandbox {
         }
     }
 
-    async fn drive(&self, call: Call, request: &RunRequest, cancel: &CancellationToken) -> Result<RunEnd, Failure> {
+    async fn drive(
+        &self,
+        call: Call,
+        request: &RunRequest,
+        cancel: &CancellationToken,
+    ) -> Result<RunEnd, Failure> {
         let mut pending = self.guest.send(call, request.code.as_bytes()).await?;
         let mut displays = Vec::new();
         let mut told = false;
@@ -113,7 +139,8 @@ impl Sandbox {
                     displays.push(Display { result, parts: split(parts, &body)? });
                 }
                 Incoming::Reply(Reply::Ran(ran), body) => {
-                    let out = (ran.stdout.head as usize).saturating_add(ran.stdout.tail as usize).min(body.len());
+                    let out =
+                        (ran.stdout.head as usize).saturating_add(ran.stdout.tail as usize).min(body.len());
                     let (stdout, stderr) = body.split_at(out);
                     let (stdout, stderr) = (output(&ran.stdout, stdout), output(&ran.stderr, stderr));
                     return Ok(RunEnd::Ran { ran: Box::new(ran), stdout, stderr, displays });

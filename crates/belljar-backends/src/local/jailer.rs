@@ -78,9 +78,13 @@ impl Jailer {
     fn hear_out(&self, mut child: Child, report: &dyn Fn(Report)) {
         while let Ok(Some((message, mut fds))) = self.socket.receive_blocking::<FromJailer>() {
             match message {
-                FromJailer::Ready { cgroups, landlock, weaker } => report(Report::Ready { cgroups, landlock, weaker }),
+                FromJailer::Ready { cgroups, landlock, weaker } => {
+                    report(Report::Ready { cgroups, landlock, weaker })
+                }
                 FromJailer::Unusable { error } => report(Report::Unusable { error }),
-                FromJailer::ZygoteReady { seconds, version } => report(Report::ZygoteReady { seconds, version }),
+                FromJailer::ZygoteReady { seconds, version } => {
+                    report(Report::ZygoteReady { seconds, version })
+                }
                 FromJailer::ZygoteFailed { message } => report(Report::ZygoteFailed { message }),
                 FromJailer::Created { id } | FromJailer::Dialed { id } => {
                     let answer = fds.pop().ok_or_else(|| BackendError::new("the jailer sent no stream"));

@@ -52,7 +52,9 @@ pub(super) fn layout(templates: &Templates) -> Layout {
     for name in TOP {
         let path = Path::new("/").join(name);
         match fs::read_link(&path) {
-            Ok(target) => links.push((path.to_string_lossy().into_owned(), target.to_string_lossy().into_owned())),
+            Ok(target) => {
+                links.push((path.to_string_lossy().into_owned(), target.to_string_lossy().into_owned()))
+            }
             Err(_) if path.is_dir() => bind(&path, &path.to_string_lossy()),
             Err(_) => {}
         }
@@ -72,7 +74,7 @@ pub(super) fn layout(templates: &Templates) -> Layout {
         let mut zygote_env = env.clone();
         zygote_env.insert("BELLJAR_FONT_CACHE".into(), FONTS.into());
         zygote = Some(ZygoteSpec {
-            argv: vec![executable, "-B".into(), format!("{KERNEL}/belljar_zygote.py")],
+            argv: vec![executable, "-B".into(), "-S".into(), format!("{KERNEL}/belljar_zygote.py")],
             env: zygote_env,
             preload: PRELOAD.map(String::from).to_vec(),
         });

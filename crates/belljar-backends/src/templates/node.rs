@@ -34,7 +34,8 @@ impl Node {
             let mut command = Command::new(&candidate);
             // The environment may name files that only slow the start down.
             command.env_remove("NODE_OPTIONS").env_remove("NODE_EXTRA_CA_CERTS");
-            command.args(["-p", "process.versions.node + '\\n' + require('fs').realpathSync(process.execPath)"]);
+            command
+                .args(["-p", "process.versions.node + '\\n' + require('fs').realpathSync(process.execPath)"]);
             let Ok(answer) = capture(&mut command) else { continue };
             let Some((version, executable)) = answer.trim().split_once('\n') else { continue };
             let major = version.split('.').next().and_then(|m| m.parse::<u32>().ok()).unwrap_or(0);
@@ -52,7 +53,8 @@ impl Node {
         let directory = sources.directory().join(format!("node-{}", &hex_digest(&[KERNEL.as_bytes()])[..16]));
         if !directory.is_dir() {
             build_atomically(&directory, |fresh: &Path| {
-                fs::write(fresh.join("kernel.cjs"), KERNEL).map_err(|e| TemplateError::io("write the kernel", &e))
+                fs::write(fresh.join("kernel.cjs"), KERNEL)
+                    .map_err(|e| TemplateError::io("write the kernel", &e))
             })?;
             remove_stale(&sources.directory(), "node-", &directory);
         }

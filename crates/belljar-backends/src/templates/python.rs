@@ -9,7 +9,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Hold, Progress, Sources, TemplateError, build_atomically, capture, hex_digest, hold, remove_stale};
+use super::{
+    Hold, Progress, Sources, TemplateError, build_atomically, capture, hex_digest, hold, remove_stale,
+};
 
 const REQUIREMENTS: &str = include_str!("../../templates/python-requirements.txt");
 /// The kernel's sources: a template of its own, because they change more often than the packages.
@@ -137,7 +139,10 @@ fn fill(host: &Found, fresh: &Path, progress: Progress<'_>) -> Result<(), Templa
     progress("checking that everything imports", 0.96);
     let mut check = python(host);
     check.env("PYTHONPATH", &site).env("MPLCONFIGDIR", &fonts);
-    capture(check.args(["-c", "import IPython, numpy, pandas, matplotlib.pyplot, scipy, sklearn, sympy, requests, PIL, openpyxl"]))?;
+    capture(check.args([
+        "-c",
+        "import IPython, numpy, pandas, matplotlib.pyplot, scipy, sklearn, sympy, requests, PIL, openpyxl",
+    ]))?;
     let manifest = serde_json::to_vec_pretty(host).unwrap_or_default();
     fs::write(fresh.join("manifest.json"), manifest).map_err(io("write the manifest"))
 }
@@ -165,7 +170,12 @@ fn python(host: &Found) -> Command {
     command
 }
 
-fn install(host: &Found, requirements: &Path, site: &Path, progress: Progress<'_>) -> Result<(), TemplateError> {
+fn install(
+    host: &Found,
+    requirements: &Path,
+    site: &Path,
+    progress: Progress<'_>,
+) -> Result<(), TemplateError> {
     let mut pip = python(host);
     pip.args(["-m", "pip", "install", "--no-compile", "--disable-pip-version-check", "--no-input"])
         .args(["--only-binary=:all:", "--no-deps", "--progress-bar=off", "--target"])
@@ -198,6 +208,8 @@ fn install(host: &Found, requirements: &Path, site: &Path, progress: Progress<'_
     Err(if stderr.contains("No module named pip") {
         error.hint("apt-get install python3-pip")
     } else {
-        error.hint("the template is built once and needs a package index that time only; try `belljar setup` again")
+        error.hint(
+            "the template is built once and needs a package index that time only; try `belljar setup` again",
+        )
     })
 }

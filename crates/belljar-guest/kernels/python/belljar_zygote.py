@@ -202,8 +202,6 @@ def close_range(first, last):
 class Zygote:
     def __init__(self):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is the jailer's business
-        if os.getsid(0) != os.getpid():
-            os.setsid()  # no terminal, for the children too: here once, because it takes the kernel 2 ms
         self.control = socket.socket(fileno=CONTROL)
         os.set_inheritable(CONTROL, False)
         self.children = {}
@@ -260,7 +258,18 @@ class Zygote:
         version = "%d.%d.%d" % sys.version_info[:3]
         self.send({"t": "ready", "seconds": round(time.monotonic() - _started, 3), "version": version})
 
+    @staticmethod
+    def copy_font_cache():
+        """Matplotlib wants its cache in a directory it can write to, and takes a second to rebuild it."""
+        source, target = os.environ.pop("BELLJAR_FONT_CACHE", None), os.environ.get("MPLCONFIGDIR")
+        if source and target:
+            os.makedirs(target, exist_ok=True)
+            for name in os.listdir(source):
+                with open(f"{source}/{name}", "rb") as old, open(f"{target}/{name}", "wb") as new:
+                    new.write(old.read())
+
     def preload(self, modules):
+        self.copy_font_cache()
         set_here = [name for name in THREAD_LIMITS if name not in os.environ]
         os.environ.update(dict.fromkeys(set_here, "1"))
         try:
@@ -350,7 +359,7 @@ class Zygote:
             check(libc.setns(pidfd, SANDBOX), "join the sandbox")
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.setpgid(0, 0)
+        os.setsid()  # the guest ends a kernel together with everything of its session
         os.umask(0o022)
         os.dup2(out, 1)
         os.dup2(err, 2)

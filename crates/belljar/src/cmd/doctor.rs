@@ -38,8 +38,7 @@ struct Template {
 pub(crate) fn run(config: Config, arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(examine(&config))?;
-    let text =
-        if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { as_text(&report) };
+    let text = if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { as_text(&report) };
     std::io::stdout().lock().write_all(text.as_bytes())?;
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -58,7 +57,7 @@ async fn examine(config: &Config) -> anyhow::Result<Report> {
         sandbox_ms: None,
     };
     let backend = backend::open_without_templates(config)?;
-    match attack(&*backend, config).await {
+    match attack(&*backend).await {
         Ok((probed, took)) => {
             report.escape_test = probed;
             report.sandbox_ms = Some(took.as_secs_f64() * 1000.0);
@@ -66,7 +65,8 @@ async fn examine(config: &Config) -> anyhow::Result<Report> {
         Err(problem) => report.problem = Some(problem),
     }
     backend.shutdown(Duration::from_secs(2)).await;
-    report.ok = report.problem.is_none() && report.escape_test.iter().all(|p| p.held || is_optional(p, &report.layers));
+    report.ok = report.problem.is_none()
+        && report.escape_test.iter().all(|p| p.held || is_optional(p, &report.layers));
     Ok(report)
 }
 
@@ -75,7 +75,7 @@ fn is_optional(probed: &Probed, layers: &[Finding]) -> bool {
     layers.iter().any(|l| l.status == Status::Weaker && probed.layer.contains(l.layer.trim_end_matches('s')))
 }
 
-async fn attack(backend: &dyn Backend, config: &Config) -> Result<(Vec<Probed>, Duration), String> {
+async fn attack(backend: &dyn Backend) -> Result<(Vec<Probed>, Duration), String> {
     let mut state = backend.state();
     let settled = state.wait_for(|state| !matches!(state, State::Preparing(_))).await.map(|s| s.clone());
     match settled {
@@ -84,7 +84,7 @@ async fn attack(backend: &dyn Backend, config: &Config) -> Result<(Vec<Probed>, 
         _ => return Err("the backend ended".into()),
     }
     let started = Instant::now();
-    let probed = selftest(backend, &config.service.limits).await.map_err(|e| e.to_string())?;
+    let probed = selftest(backend).await.map_err(|e| e.to_string())?;
     Ok((probed, started.elapsed()))
 }
 
@@ -108,9 +108,12 @@ fn python(sources: &Sources) -> Template {
 
 fn node(sources: &Sources) -> Template {
     match Node::find(sources) {
-        Ok((_, version)) => {
-            Template { name: "javascript", status: Status::Present, detail: format!("Node {version}"), fix: None }
-        }
+        Ok((_, version)) => Template {
+            name: "javascript",
+            status: Status::Present,
+            detail: format!("Node {version}"),
+            fix: None,
+        },
         Err(error) => {
             Template { name: "javascript", status: Status::Missing, detail: error.message, fix: error.hint }
         }

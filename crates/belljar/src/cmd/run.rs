@@ -9,7 +9,9 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use belljar_sandbox::{Caller, Chunk, Display, Ending, Language, NewContext, RunOutcome, RunRequest, SandboxService, Stream};
+use belljar_sandbox::{
+    Caller, Chunk, Display, Ending, Language, NewContext, RunOutcome, RunRequest, SandboxService, Stream,
+};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -119,7 +121,9 @@ async fn print(mut chunks: mpsc::Receiver<Chunk>) -> std::io::Result<()> {
 
 fn show_result(displays: &[Display]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    let text = |display: &Display| display.parts.iter().find(|(mime, _)| mime == "text/plain").map(|(_, t)| t.clone());
+    let text = |display: &Display| {
+        display.parts.iter().find(|(mime, _)| mime == "text/plain").map(|(_, t)| t.clone())
+    };
     for text in displays.iter().filter(|d| d.result).filter_map(text) {
         out.write_all(&text)?;
         out.write_all(b"\n")?;
@@ -137,7 +141,8 @@ fn save_figures(displays: &[Display]) -> anyhow::Result<Vec<PathBuf>> {
     });
     for (extension, bytes) in images {
         // Never over a file that is there: the program is not trusted with the names of ours.
-        let free = (1..10_000).map(|n| PathBuf::from(format!("figure-{n}.{extension}"))).find(|p| !p.exists());
+        let free =
+            (1..10_000).map(|n| PathBuf::from(format!("figure-{n}.{extension}"))).find(|p| !p.exists());
         let Some(path) = free else { bail!("there are too many figures in this directory") };
         fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
         saved.push(path);

@@ -55,7 +55,10 @@ pub(crate) fn prepare(config: &Config) -> anyhow::Result<Templates> {
     let seconds = started.elapsed().as_secs();
     // A new kernel alone takes no time worth a line.
     if prepared.python().is_some() && seconds > 1 {
-        writeln!(std::io::stderr(), "built the Python template in {seconds} s; from now on no network is needed")?;
+        writeln!(
+            std::io::stderr(),
+            "built the Python template in {seconds} s; from now on no network is needed"
+        )?;
     }
     Ok(prepared)
 }

@@ -8,7 +8,9 @@ use std::{
 };
 
 use anyhow::Context;
-use belljar_sandbox::{Caller, ContextInfo, Display, Language, NewContext, RunOutcome, RunRequest, SandboxService};
+use belljar_sandbox::{
+    Caller, ContextInfo, Display, Language, NewContext, RunOutcome, RunRequest, SandboxService,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{backend, config::Config};
@@ -69,7 +71,12 @@ impl Guide {
             say(&format!("    {line}"), None)?;
         }
         let (figure, took) = self.run(&context, FIGURE).await?;
-        let size = figure.displays.iter().flat_map(|d| &d.parts).find(|(m, _)| m == "image/png").map_or(0, |(_, b)| b.len());
+        let size = figure
+            .displays
+            .iter()
+            .flat_map(|d| &d.parts)
+            .find(|(m, _)| m == "image/png")
+            .map_or(0, |(_, b)| b.len());
         say(&format!("a matplotlib figure, {size} bytes of PNG"), Some(took))?;
         let (escape, took) = self.run(&context, ESCAPE).await?;
         say("trying to get out:", Some(took))?;
@@ -79,7 +86,8 @@ impl Guide {
         match self.create("script", Language::Javascript).await {
             Ok((script, took)) => {
                 say("a new JavaScript context", Some(took))?;
-                let (value, took) = self.run(&script, "const [a, b] = [6, 7]; await Promise.resolve(a * b)").await?;
+                let (value, took) =
+                    self.run(&script, "const [a, b] = [6, 7]; await Promise.resolve(a * b)").await?;
                 say(&format!("await Promise.resolve(6 * 7)  ->  {}", result(&value)), Some(took))?;
             }
             Err(error) => say(&format!("JavaScript: {error}"), None)?,
@@ -113,7 +121,8 @@ impl Guide {
 }
 
 fn result(outcome: &RunOutcome) -> String {
-    let plain = |d: &Display| d.parts.iter().find(|(mime, _)| mime == "text/plain").map(|(_, text)| text.clone());
+    let plain =
+        |d: &Display| d.parts.iter().find(|(mime, _)| mime == "text/plain").map(|(_, text)| text.clone());
     let text = outcome.displays.iter().filter(|d| d.result).find_map(plain).unwrap_or_default();
     String::from_utf8_lossy(&text).into_owned()
 }

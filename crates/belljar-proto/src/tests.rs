@@ -1,0 +1,104 @@
+//! One of each message, frozen. A change here needs a new [`GENERATION`](crate::GENERATION).
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::{
+    kernel::{FromKernel, ToKernel},
+    supervisor::{self, GuestConfig, ToGuest},
+    *,
+};
+
+fn shape(message: &impl serde::Serialize) -> Value {
+    serde_json::to_value(message).unwrap()
+}
+
+#[test]
+fn the_surface_is_frozen() {
+    let limits = RunLimits { timeout_ms: 30_000, output_cap: 100_000, streaming: Streaming::Samples };
+    let request = |call| shape(&Request { id: 7, call });
+    let reply = |reply| shape(&FromGuest::Reply { id: 7, reply });
+    let captured = Captured {
+        head: 1,
+        tail: 2,
+        total: 9,
+        file: Some("/outputs/run-1.stdout.txt".into()),
+        file_bytes: 9,
+    };
+    let entry =
+        Entry { path: "a".into(), kind: EntryType::File, size: 1, modified: 0, sha256: Some("00".into()) };
+    let error = ProgramError { name: "ValueError".into(), message: "no".into() };
+    let ran = Ran {
+        ok: false,
+        error: Some(error.clone()),
+        ending: Ending::KernelDied { why: "killed".into() },
+        duration_us: 5,
+        stdout: captured.clone(),
+        stderr: Captured::default(),
+        notes: vec!["note".into()],
+    };
+    let exited = Exited {
+        code: Some(1),
+        signal: None,
+        ending: Ending::TimedOut,
+        duration_us: 5,
+        stdout: captured.clone(),
+        stderr: captured,
+    };
+    let path = || "a".to_string();
+    insta::assert_json_snapshot!(json!({
+        "generation": GENERATION,
+        "limits": {
+            "frame": frame::MAX_FRAME, "header": frame::MAX_HEADER, "chunk": MAX_FILE_CHUNK,
+            "listing": MAX_LISTING, "packet": supervisor::MAX_PACKET,
+        },
+        "requests": [
+            request(Call::Ping),
+            request(Call::StartKernel { language: Language::Python }),
+            request(Call::Run { language: Language::Javascript, limits: limits.clone() }),
+            request(Call::Exec { argv: vec!["ls".into()], cwd: None, env: BTreeMap::from([("A".into(), "b".into())]), limits }),
+            request(Call::Interrupt { target: 3 }),
+            request(Call::Stat { path: path(), digest: true }),
+            request(Call::ReadFile { path: path(), offset: 0, length: 1 }),
+            request(Call::WriteFile { path: path(), offset: 0 }),
+            request(Call::ListFiles { path: path(), recursive: true }),
+        ],
+        "from_guest": [
+            shape(&FromGuest::Hello { generation: GENERATION, digest: "d".into() }),
+            shape(&FromGuest::Event { id: 7, event: Event::Output { stream: Stream::Stderr } }),
+            shape(&FromGuest::Event { id: 7, event: Event::Display { result: true, parts: vec![("text/plain".into(), 3)] } }),
+            reply(Reply::Ok),
+            reply(Reply::Kernel { version: "3".into() }),
+            reply(Reply::Ran(ran)),
+            reply(Reply::Exited(exited)),
+            reply(Reply::Stat(entry.clone())),
+            reply(Reply::Data { size: 1 }),
+            reply(Reply::Written { size: 1 }),
+            reply(Reply::Listing { entries: vec![entry], truncated: false }),
+            reply(Reply::Failed { kind: FailureKind::PathNotAllowed, message: "m".into() }),
+        ],
+        "kernel": [
+            shape(&ToKernel::Run { id: 7 }),
+            shape(&ToKernel::Interrupt { id: 7 }),
+            shape(&FromKernel::Hello { pid: 2, language: Language::Python, version: "3".into() }),
+            shape(&FromKernel::Display { id: 7, result: false, parts: vec![("image/png".into(), 3)] }),
+            shape(&FromKernel::Done { id: 7, ok: false, error: Some(error), interrupted: true }),
+            shape(&FromKernel::Fatal { message: "m".into() }),
+        ],
+        "supervisor": [
+            shape(&ToGuest::Init { config: GuestConfig::default() }),
+            shape(&ToGuest::Connection),
+            shape(&ToGuest::KernelFailed { id: 1, message: "m".into() }),
+            shape(&ToGuest::KernelExited { id: 1, status: 9, out_of_memory: true }),
+            shape(&supervisor::FromGuest::Kernel { id: 1 }),
+        ],
+    }));
+}
+
+#[test]
+fn unknown_requests_are_refused() {
+    for bad in [json!({"id": 1}), json!({"id": 1, "call": "reboot"}), json!({"call": "ping"})] {
+        assert!(serde_json::from_value::<Request>(bad).is_err());
+    }
+}
