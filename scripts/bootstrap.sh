@@ -100,19 +100,23 @@ check_rust() {
 
 check_the_rest() {
     can_link || missing+=("a C compiler that links statically: apt-get install gcc libc6-dev (Fedora: dnf install gcc glibc-static)")
-    if ! at_least "$(python_version)" 3.10; then
+    if ! has "$python"; then
+        missing+=("Python 3.10 or newer: apt-get install python3 python3-pip python3-venv")
+    elif ! at_least "$(python_version)" 3.10; then
         missing+=("Python 3.10 or newer (this is $(python_version)): install one, e.g. with \`uv python install 3.12\`, and set BELLJAR_PYTHON to its path")
     else
         if ! has_pip && ! is_system_python; then
             say "giving $(command -v "$python") its pip"
             "$python" -m ensurepip >/dev/null || true
         fi
-        has_pip || missing+=("pip for $(command -v "$python"): $python -m ensurepip, or apt-get install python3-pip")
+        has_pip || missing+=("pip for $(command -v "$python"): apt-get install python3-pip, or $python -m ensurepip")
         [ "$purpose" != test ] || has_venv || missing+=("venv for $(command -v "$python"): apt-get install python3-venv")
     fi
     if ! at_least "$(node_version)" 18; then
-        local how
-        how="Node 18 or newer (this is $(node_version)): apt-get install npm && npm install --global node@22, or set BELLJAR_NODE to the path of one"
+        local how="Node 18 or newer: apt-get install nodejs"
+        if has "$node"; then
+            how="Node 18 or newer (this is $(node_version)): apt-get install npm && npm install --global node@22, or set BELLJAR_NODE to the path of one"
+        fi
         if [ "$purpose" = test ]; then
             missing+=("$how")
         else

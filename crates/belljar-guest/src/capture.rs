@@ -79,17 +79,30 @@ impl Capture {
         }
     }
 
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Puts the whole stream into its file although it fits: the reader may have room for less.
+    pub(crate) fn keep_file(&mut self) {
+        if self.total > 0 && self.total <= self.cap as u64 {
+            let head = self.head.clone();
+            self.spill();
+            self.head = head;
+            self.tail.clear();
+        }
+    }
+
     /// Appends head and tail to `body` and describes them.
     pub(crate) fn finish(mut self, body: &mut Vec<u8>) -> Captured {
         let tail = self.tail.make_contiguous();
         body.extend_from_slice(&self.head);
         body.extend_from_slice(tail);
-        let cut = self.total > self.cap as u64;
         Captured {
             head: self.head.len() as u32,
             tail: tail.len() as u32,
             total: self.total,
-            file: (cut && self.file_bytes > 0).then(|| self.path.to_string_lossy().into_owned()),
+            file: (self.file_bytes > 0).then(|| self.path.to_string_lossy().into_owned()),
             file_bytes: self.file_bytes,
         }
     }

@@ -90,6 +90,10 @@ pub(crate) async fn run(
             break;
         }
     }
+    if captured_out.total() + captured_err.total() > cap as u64 {
+        captured_out.keep_file();
+        captured_err.keep_file();
+    }
     let mut body = Vec::new();
     let stdout = captured_out.finish(&mut body);
     let stderr = captured_err.finish(&mut body);

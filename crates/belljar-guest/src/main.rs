@@ -24,6 +24,10 @@ fn main() -> std::process::ExitCode {
     }
     // It was executed from memory, and would show under the name of that.
     let _ = rustix::thread::set_name(c"belljar-guest");
+    // Programs in the sandbox have the same user: without this they could write to our memory through /proc.
+    if rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).is_err() {
+        return std::process::ExitCode::from(70);
+    }
     // SAFETY: by contract with the one that starts the guest, this descriptor is open and nobody else's.
     let control = unsafe { OwnedFd::from_raw_fd(CONTROL_FD) };
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {

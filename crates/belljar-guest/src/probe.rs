@@ -38,6 +38,7 @@ pub(crate) fn run() -> ExitCode {
         landlock(),
         host_name(),
         ipc(),
+        guest_memory(),
         rlimits(),
         cgroups(),
     ];
@@ -270,6 +271,19 @@ fn ipc() -> Finding {
     // The initial namespaces have fixed numbers.
     let own = namespace("ipc").to_string_lossy() != "ipc:[4026531839]";
     finding("ipc namespace", own && segments == 0, format!("{segments} segments"))
+}
+
+/// The guest has the same user, but must not be open to it.
+fn guest_memory() -> Finding {
+    let opened: Vec<&str> = ["mem", "fd", "environ", "exe"]
+        .into_iter()
+        .filter(|name| match *name {
+            "fd" => fs::read_dir("/proc/1/fd").is_ok(),
+            "exe" => fs::read_link("/proc/1/exe").is_ok(),
+            name => fs::File::open(format!("/proc/1/{name}")).is_ok(),
+        })
+        .collect();
+    finding("guest memory", opened.is_empty(), format!("open: {opened:?}"))
 }
 
 fn rlimits() -> Finding {

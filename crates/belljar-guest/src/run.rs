@@ -142,6 +142,10 @@ impl Actor {
             ));
         }
         notes.extend(self.tidy());
+        if stdout.capture.total() + stderr.capture.total() > cap as u64 {
+            stdout.capture.keep_file();
+            stderr.capture.keep_file();
+        }
         let mut body = Vec::new();
         let stdout = stdout.capture.finish(&mut body);
         let stderr = stderr.capture.finish(&mut body);

@@ -353,8 +353,7 @@ impl Jailer {
         let Some((sandbox, id)) = self.forget_fork(fork) else { return };
         let out_of_memory = oom_kills > sandbox.oom_kills;
         sandbox.oom_kills = oom_kills;
-        // A guest that does not listen is about to end anyway.
-        let _ = sandbox.control.send(&ToGuest::KernelExited { id, status, out_of_memory }, &[]);
+        sandbox.tell(&ToGuest::KernelExited { id, status, out_of_memory });
     }
 
     /// Buries what ended.
@@ -417,8 +416,7 @@ impl Jailer {
 }
 
 fn refuse_kernel(sandbox: &Sandbox, id: u64, message: &str) {
-    // A guest that does not listen is about to end anyway.
-    let _ = sandbox.control.send(&ToGuest::KernelFailed { id, message: message.into() }, &[]);
+    sandbox.tell(&ToGuest::KernelFailed { id, message: message.into() });
 }
 
 fn describe(status: i32) -> String {

@@ -171,13 +171,27 @@ impl Packets {
     }
 
     pub fn send<T: Serialize>(&self, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send_with(message, fds, SendFlags::empty())
+    }
+
+    /// Sends without waiting: for a peer that is not trusted to read.
+    pub fn send_now<T: Serialize>(&self, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send_with(message, fds, SendFlags::DONTWAIT)
+    }
+
+    fn send_with<T: Serialize>(
+        &self,
+        message: &T,
+        fds: &[BorrowedFd<'_>],
+        flags: SendFlags,
+    ) -> io::Result<()> {
         let json = serde_json::to_vec(message)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
             return Err(io::Error::other("too many descriptors for one packet"));
         }
-        sendmsg(&self.0, &[IoSlice::new(&json)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        sendmsg(&self.0, &[IoSlice::new(&json)], &mut ancillary, flags | SendFlags::NOSIGNAL)?;
         Ok(())
     }
 

@@ -168,9 +168,16 @@ impl Sandbox {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .doing(|| "make a stream".into())?;
         self.control
-            .send(&ToGuest::Connection, &[theirs.as_fd()])
+            .send_now(&ToGuest::Connection, &[theirs.as_fd()])
             .doing(|| format!("reach the guest of {}", self.id))?;
         Ok(ours)
+    }
+
+    /// Tells the guest something. One that does not listen has no business going on.
+    pub(crate) fn tell(&self, message: &ToGuest) {
+        if self.control.send_now(message, &[]).is_err() {
+            self.kill();
+        }
     }
 
     /// Ends everything in it: when pid 1 of a pid namespace dies, the kernel kills the rest.

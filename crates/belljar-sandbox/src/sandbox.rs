@@ -16,6 +16,9 @@ use crate::{
 
 /// The guest keeps the time limit itself. One that has not answered this long after it is hung.
 const SAFETY_NET: Duration = Duration::from_secs(10);
+/// Rich results of one run. The guest keeps to less; one that does not is not ours any more.
+const MAX_DISPLAYS: usize = 200;
+const MAX_DISPLAY_BYTES: usize = 64 << 20;
 /// How long to wait for word of how a sandbox ended.
 const REASON_LIMIT: Duration = Duration::from_secs(1);
 
@@ -116,6 +119,7 @@ impl Sandbox {
     ) -> Result<RunEnd, Failure> {
         let mut pending = self.guest.send(call, request.code.as_bytes()).await?;
         let mut displays = Vec::new();
+        let mut bytes = 0;
         let mut told = false;
         loop {
             let incoming = tokio::select! {
@@ -136,6 +140,10 @@ impl Sandbox {
                     }
                 }
                 Incoming::Event(Event::Display { result, parts }, body) => {
+                    bytes += body.len();
+                    if displays.len() == MAX_DISPLAYS || bytes > MAX_DISPLAY_BYTES {
+                        return Err(Failure::Guest(GuestError::Nonsense("too many displays".into())));
+                    }
                     displays.push(Display { result, parts: split(parts, &body)? });
                 }
                 Incoming::Reply(Reply::Ran(ran), body) => {
@@ -213,7 +221,8 @@ fn output(captured: &Captured, bytes: &[u8]) -> Output {
     if cut == 0 {
         // The two halves are one text: a character may lie across them.
         let head = String::from_utf8_lossy(bytes).into_owned();
-        return Output { head, total: captured.total, ..Output::default() };
+        let (file, file_bytes) = (captured.file.clone(), captured.file_bytes);
+        return Output { head, total: captured.total, file, file_bytes, ..Output::default() };
     }
     let head_end = match std::str::from_utf8(head) {
         Err(e) if e.error_len().is_none() => e.valid_up_to(),

@@ -26,7 +26,7 @@ pub async fn selftest(backend: &dyn Backend) -> Result<Vec<Probed>, BackendError
     let call = Call::Exec {
         // The guest's own program, which is nowhere to be found by name.
         argv: vec![
-            "/proc/1/exe".into(),
+            "/proc/self/exe".into(),
             "probe".into(),
             limits.memory_bytes.to_string(),
             limits.processes.to_string(),

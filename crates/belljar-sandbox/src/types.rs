@@ -116,7 +116,7 @@ pub struct Output {
     pub total: u64,
     /// Bytes left out between head and tail.
     pub cut: u64,
-    /// Where the whole stream is, when something was cut.
+    /// Where the whole stream is, when it or both streams together are more than a result shows.
     pub file: Option<String>,
     /// How much of the stream that file holds.
     pub file_bytes: u64,
