@@ -16,6 +16,7 @@ use crate::{
     exec, files,
     kernel::{Job, RunJob},
     supervisor::Guest,
+    wires,
 };
 
 /// Frames that may wait for the host to read them; then whoever has more to say waits too.
@@ -51,9 +52,7 @@ pub(crate) async fn serve(guest: Rc<Guest>, stream: OwnedFd) {
 }
 
 async fn serve_stream(guest: Rc<Guest>, stream: OwnedFd) -> io::Result<()> {
-    let stream = std::os::unix::net::UnixStream::from(stream);
-    stream.set_nonblocking(true)?;
-    let (mut reader, mut writer) = tokio::net::UnixStream::from_std(stream)?.into_split();
+    let (mut reader, mut writer) = wires::stream(stream)?.into_split();
     let (sender, mut frames) = mpsc::channel::<Vec<u8>>(OUTBOX);
     spawn_local(async move {
         while let Some(frame) = frames.recv().await {

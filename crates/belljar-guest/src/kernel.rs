@@ -137,6 +137,10 @@ struct Actor {
 
 impl Actor {
     async fn serve(mut self, mut jobs: mpsc::Receiver<Job>) {
+        if self.shared.config.first == Some(self.language) {
+            // Whoever asks for it first hears why, should it fail.
+            let _ = self.ensure().await;
+        }
         loop {
             let job = match &mut self.live {
                 None => jobs.recv().await,
@@ -210,63 +214,72 @@ impl Actor {
 
 impl Live {
     async fn start(language: Language, shared: &Shared) -> Result<Self, String> {
-        let wire_up = || -> io::Result<_> {
-            let (stream, theirs) = wires::socket()?;
-            let (stdout, out) = PipeReader::new()?;
-            let (stderr, err) = PipeReader::new()?;
-            Ok((stream, theirs, stdout, out, stderr, err))
-        };
-        let (stream, theirs, stdout, out, stderr, err) =
-            wire_up().map_err(|e| format!("no pipes for the interpreter: {e}"))?;
-        let end = match language {
-            Language::Python => {
-                let asked = shared.supervisor.request_kernel([theirs, out, err]).await;
-                End::Zygote(asked.map_err(|e| format!("the sandbox's maker is gone: {e}"))?)
-            }
-            Language::Javascript => {
-                let Some((program, arguments)) = shared.config.javascript.split_first() else {
-                    return Err("JavaScript is not available: Node 18 or newer was not found; `belljar doctor` tells more".into());
-                };
-                let mut command = Command::new(program);
-                command.args(arguments).current_dir("/workspace");
-                let streams = Streams { stdout: out, stderr: err, socket: Some(theirs) };
-                let (_, status) = shared
-                    .processes
-                    .start(command, streams)
-                    .map_err(|e| format!("cannot start {program}: {e}"))?;
-                End::Child(status)
-            }
-        };
-        let mut live = Self {
-            stream,
-            decoder: Decoder::default(),
-            stdout,
-            stderr,
-            late_stdout: Vec::new(),
-            late_stderr: Vec::new(),
-            pid: Pid::INIT,
-            version: String::new(),
-            end,
-        };
-        match timeout(START_LIMIT, live.hello()).await {
-            Ok(Ok(())) => Ok(live),
-            Ok(Err(why)) => Err(live.why_not_started(why).await),
-            Err(_) => Err(format!("the interpreter did not come up within {} s", START_LIMIT.as_secs())),
-        }
+        timeout(START_LIMIT, async {
+            let started = match language {
+                Language::Python => Self::from_zygote(shared).await?,
+                Language::Javascript => Self::from_program(shared)?,
+            };
+            started.greet().await
+        })
+        .await
+        .unwrap_or_else(|_| {
+            Err(format!("the interpreter did not come up within {} s", START_LIMIT.as_secs()))
+        })
     }
 
-    async fn hello(&mut self) -> Result<(), String> {
-        let End::Zygote(end) = &mut self.end else {
-            return Self::read_hello(&mut self.stream, &mut self.decoder)
-                .await
-                .map(|(pid, version)| (self.pid, self.version) = (pid, version));
+    async fn from_zygote(shared: &Shared) -> Result<Self, String> {
+        let gone = |e: io::Error| format!("the sandbox's maker is gone: {e}");
+        let mut expected = shared.supervisor.request_kernel().await.map_err(gone)?;
+        let [socket, stdout, stderr] = tokio::select! {
+            Ok(wires) = &mut expected.wires => wires,
+            Ok(end) = &mut expected.end => return Err(end.why_not_started()),
         };
-        tokio::select! {
-            hello = Self::read_hello(&mut self.stream, &mut self.decoder) => {
-                (self.pid, self.version) = hello?;
-                Ok(())
+        let wire_up = || -> io::Result<_> {
+            Ok((wires::stream(socket)?, PipeReader::from_fd(stdout)?, PipeReader::from_fd(stderr)?))
+        };
+        let (stream, stdout, stderr) = wire_up().map_err(no_wires)?;
+        Ok(Self::new(stream, stdout, stderr, End::Zygote(expected.end)))
+    }
+
+    fn from_program(shared: &Shared) -> Result<Self, String> {
+        let Some((program, arguments)) = shared.config.javascript.split_first() else {
+            return Err(
+                "JavaScript is not available: Node 18 or newer was not found; `belljar doctor` tells more"
+                    .into(),
+            );
+        };
+        let wire_up = || -> io::Result<_> { Ok((wires::socket()?, PipeReader::new()?, PipeReader::new()?)) };
+        let ((stream, theirs), (stdout, out), (stderr, err)) = wire_up().map_err(no_wires)?;
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir("/workspace");
+        let streams = Streams { stdout: out, stderr: err, socket: Some(theirs) };
+        let (_, status) =
+            shared.processes.start(command, streams).map_err(|e| format!("cannot start {program}: {e}"))?;
+        Ok(Self::new(stream, stdout, stderr, End::Child(status)))
+    }
+
+    fn new(stream: UnixStream, stdout: PipeReader, stderr: PipeReader, end: End) -> Self {
+        let (late_stdout, late_stderr) = Default::default();
+        let (decoder, version) = Default::default();
+        Self { stream, decoder, stdout, stderr, late_stdout, late_stderr, pid: Pid::INIT, version, end }
+    }
+
+    /// Waits for its hello.
+    async fn greet(mut self) -> Result<Self, String> {
+        let hello = Self::read_hello(&mut self.stream, &mut self.decoder);
+        let greeted = match &mut self.end {
+            End::Child(_) => hello.await,
+            End::Zygote(end) => tokio::select! {
+                hello = hello => hello,
+                Ok(end) = end => Err(end.why_not_started()),
+            },
+        };
+        match greeted {
+            Ok((pid, version)) => {
+                (self.pid, self.version) = (pid, version);
+                Ok(self)
             }
-            Ok(KernelEnd::Failed(message)) = end => Err(message),
+            Err(why) => Err(self.why_not_started(why)),
         }
     }
 
@@ -283,7 +296,7 @@ impl Live {
     }
 
     /// Adds what it printed before it failed.
-    async fn why_not_started(&mut self, why: String) -> String {
+    fn why_not_started(&mut self, why: String) -> String {
         let mut text = vec![0; 4096];
         let count = self.stderr.read_now(&mut text);
         let text = String::from_utf8_lossy(&text[..count]).trim().to_string();
@@ -313,6 +326,21 @@ impl Live {
         encode(message, body, &mut frame).map_err(io::Error::other)?;
         self.stream.write_all(&frame).await
     }
+}
+
+impl KernelEnd {
+    fn why_not_started(self) -> String {
+        match self {
+            Self::Failed(message) => message,
+            Self::Exited { status, .. } => {
+                format!("the interpreter {} while starting", processes::describe(status))
+            }
+        }
+    }
+}
+
+fn no_wires(error: io::Error) -> String {
+    format!("no pipes for the interpreter: {error}")
 }
 
 fn keep_late(kept: &mut Vec<u8>, bytes: &[u8]) {

@@ -5,14 +5,16 @@ use std::{
     collections::HashMap,
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::OwnedFd,
     rc::Rc,
 };
 
-use belljar_proto::supervisor::{FromGuest, GuestConfig, MAX_PACKET, ToGuest};
+use belljar_proto::{
+    Language,
+    supervisor::{FromGuest, GuestConfig, MAX_PACKET, ToGuest},
+};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
 };
 use tokio::{
     io::{Interest, unix::AsyncFd},
@@ -29,11 +31,23 @@ pub(crate) enum KernelEnd {
     Exited { status: i32, out_of_memory: bool },
 }
 
+/// Socket, standard output and standard error of an interpreter: our ends.
+pub(crate) type Wires = [OwnedFd; 3];
+
+/// An interpreter that was asked for.
+pub(crate) struct Expected {
+    pub(crate) wires: oneshot::Receiver<Wires>,
+    pub(crate) end: oneshot::Receiver<KernelEnd>,
+}
+
 /// Asks the maker of this sandbox for interpreters.
 pub(crate) struct Supervisor {
     socket: AsyncFd<OwnedFd>,
     next: Cell<u64>,
-    waiting: RefCell<HashMap<u64, oneshot::Sender<KernelEnd>>>,
+    waiting: RefCell<HashMap<u64, oneshot::Sender<Wires>>>,
+    living: RefCell<HashMap<u64, oneshot::Sender<KernelEnd>>>,
+    /// The interpreter that comes without being asked for.
+    first: RefCell<Option<Expected>>,
 }
 
 /// What all parts of the guest share.
@@ -49,13 +63,22 @@ pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
     rustix::io::fcntl_setfd(&control, rustix::io::FdFlags::CLOEXEC)?;
     // SAFETY: the descriptor is owned and stays open for as long as it is registered.
     let socket = unsafe { AsyncFd::register(control) }?;
-    let supervisor =
-        Rc::new(Supervisor { socket, next: Cell::new(1), waiting: RefCell::new(HashMap::new()) });
+    let supervisor = Rc::new(Supervisor {
+        socket,
+        next: Cell::new(0),
+        waiting: RefCell::default(),
+        living: RefCell::default(),
+        first: RefCell::default(),
+    });
     let Some((ToGuest::Init { config }, _)) = supervisor.receive().await? else {
         return Err(io::Error::other("the first packet must be init"));
     };
     let processes = Rc::new(Processes::default());
     spawn_local(Rc::clone(&processes).reap_forever()?);
+    if config.first == Some(Language::Python) {
+        let (_, first) = supervisor.expect();
+        supervisor.first.replace(Some(first));
+    }
     let kernels = Kernels::new(config.clone(), Rc::clone(&supervisor), Rc::clone(&processes));
     let guest = Rc::new(Guest { config, kernels, processes });
     while let Some((packet, mut fds)) = supervisor.receive().await? {
@@ -64,6 +87,13 @@ pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
             ToGuest::Connection => {
                 if let Some(stream) = fds.pop() {
                     spawn_local(connection::serve(Rc::clone(&guest), stream));
+                }
+            }
+            ToGuest::Kernel { id } => {
+                let waiting = supervisor.waiting.borrow_mut().remove(&id);
+                if let (Some(waiting), Ok(wires)) = (waiting, Wires::try_from(fds)) {
+                    // Nobody waits any more when it took too long.
+                    let _ = waiting.send(wires);
                 }
             }
             ToGuest::KernelFailed { id, message } => supervisor.ended(id, KernelEnd::Failed(message)),
@@ -76,28 +106,32 @@ pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
 }
 
 impl Supervisor {
-    /// Asks for an interpreter connected to `wires`. The receiver tells when it ended.
-    pub(crate) async fn request_kernel(
-        &self,
-        wires: [OwnedFd; 3],
-    ) -> io::Result<oneshot::Receiver<KernelEnd>> {
+    fn expect(&self) -> (u64, Expected) {
         let id = self.next.replace(self.next.get() + 1);
-        let (sender, receiver) = oneshot::channel();
-        self.waiting.borrow_mut().insert(id, sender);
+        let (waiting, wires) = oneshot::channel();
+        let (living, end) = oneshot::channel();
+        self.waiting.borrow_mut().insert(id, waiting);
+        self.living.borrow_mut().insert(id, living);
+        (id, Expected { wires, end })
+    }
+
+    /// An interpreter from the zygote: the one that is on its way, or one that is asked for now.
+    pub(crate) async fn request_kernel(&self) -> io::Result<Expected> {
+        if let Some(first) = self.first.take() {
+            return Ok(first);
+        }
+        let (id, expected) = self.expect();
         let packet = serde_json::to_vec(&FromGuest::Kernel { id })?;
         let send = |socket: &OwnedFd| {
-            let fds = wires.each_ref().map(AsFd::as_fd);
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-            let mut ancillary = SendAncillaryBuffer::new(&mut space);
-            ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-            Ok(sendmsg(socket, &[IoSlice::new(&packet)], &mut ancillary, SendFlags::NOSIGNAL)?)
+            let mut nothing = SendAncillaryBuffer::default();
+            Ok(sendmsg(socket, &[IoSlice::new(&packet)], &mut nothing, SendFlags::NOSIGNAL)?)
         };
         self.socket.async_io(Interest::WRITABLE, send).await?;
-        Ok(receiver)
+        Ok(expected)
     }
 
     fn ended(&self, id: u64, how: KernelEnd) {
-        if let Some(waiting) = self.waiting.borrow_mut().remove(&id) {
+        if let Some(waiting) = self.living.borrow_mut().remove(&id) {
             // Nobody listens any more when the kernel was replaced meanwhile.
             let _ = waiting.send(how);
         }

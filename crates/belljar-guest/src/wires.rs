@@ -6,7 +6,10 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
     pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
 };
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    net::UnixStream,
+};
 
 /// Larger pipes mean fewer switches between a chatty program and its reader.
 const PIPE_SIZE: usize = 256 << 10;
@@ -21,12 +24,16 @@ impl PipeReader {
     /// A reader, and the end that the program writes to.
     pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        Ok((Self::from_fd(read)?, write))
+    }
+
+    pub(crate) fn from_fd(pipe: OwnedFd) -> io::Result<Self> {
         // Refused when the user's pipe quota is used up; the default size works too.
-        let _ = fcntl_setpipe_size(&read, PIPE_SIZE);
-        rustix::io::ioctl_fionbio(&read, true)?;
+        let _ = fcntl_setpipe_size(&pipe, PIPE_SIZE);
+        rustix::io::ioctl_fionbio(&pipe, true)?;
         // SAFETY: the descriptor is owned and stays open for as long as it is registered.
-        let pipe = unsafe { AsyncFd::register(read) }?;
-        Ok((Self { pipe, open: true }, write))
+        let pipe = unsafe { AsyncFd::register(pipe) }?;
+        Ok(Self { pipe, open: true })
     }
 
     /// The next bytes; waits forever once every writer is gone.
@@ -55,9 +62,13 @@ impl PipeReader {
 }
 
 /// A connected pair: ours for the event loop, theirs for the program.
-pub(crate) fn socket() -> io::Result<(tokio::net::UnixStream, OwnedFd)> {
+pub(crate) fn socket() -> io::Result<(UnixStream, OwnedFd)> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    let ours = std::os::unix::net::UnixStream::from(ours);
-    ours.set_nonblocking(true)?;
-    Ok((tokio::net::UnixStream::from_std(ours)?, theirs))
+    Ok((stream(ours)?, theirs))
+}
+
+pub(crate) fn stream(socket: OwnedFd) -> io::Result<UnixStream> {
+    let socket = std::os::unix::net::UnixStream::from(socket);
+    socket.set_nonblocking(true)?;
+    UnixStream::from_std(socket)
 }

@@ -13,7 +13,9 @@ use crate::{
     Doing, JailError, Result,
     cgroup::Cgroups,
     prepare::{self, Prepared, UID_RANGE},
-    protocol::{FromGuest, FromJailer, JailerSpec, Layer, Limits, Packets, ToGuest, ToJailer, ZygoteSpec},
+    protocol::{
+        FromGuest, FromJailer, JailerSpec, Language, Layer, Limits, Packets, ToGuest, ToJailer, ZygoteSpec,
+    },
     sandbox::{Mould, Sandbox},
     sweep::RunDir,
     sys,
@@ -49,7 +51,6 @@ struct Waiting {
     sandbox: u64,
     /// The guest's own number for it.
     kernel: u64,
-    wires: [OwnedFd; 3],
 }
 
 struct Fork {
@@ -172,7 +173,7 @@ impl Jailer {
                 Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
             };
             match request {
-                ToJailer::Create { id, limits } => match self.create(&id, &limits) {
+                ToJailer::Create { id, limits, first } => match self.create(&id, &limits, first) {
                     Ok(stream) => self.tell(&FromJailer::Created { id }, &[&stream]),
                     Err(error) => self.tell(&FromJailer::Refused { id, error }, &[]),
                 },
@@ -194,19 +195,23 @@ impl Jailer {
         let _ = self.server.send(message, &fds);
     }
 
-    fn create(&mut self, id: &str, limits: &Limits) -> Result<OwnedFd> {
+    fn create(&mut self, id: &str, limits: &Limits, first: Option<Language>) -> Result<OwnedFd> {
         let valid = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if id.is_empty() || id.len() > 64 || !id.chars().all(valid) || self.tokens.contains_key(id) {
             return Err(JailError::new("make a sandbox", format!("{id:?} is not a new, valid id")));
         }
         let token = self.next_token;
         let uid = if self.uid_base == 0 { 0 } else { self.uid_base + (token as u32 % (UID_RANGE / 2)) };
-        let (sandbox, stream) = self.mould.create(id, limits, uid)?;
+        let (sandbox, stream) = self.mould.create(id, limits, first, uid)?;
         self.next_token += 1;
         self.watch(token, sandbox.control.as_fd().as_raw_fd())?;
         self.watch(token, sandbox.pidfd.as_raw_fd())?;
         self.tokens.insert(id.into(), token);
         self.sandboxes.insert(token, sandbox);
+        if first == Some(Language::Python) {
+            // While the guest is still starting, its interpreter starts too.
+            self.request_kernel(Waiting { sandbox: token, kernel: 0 });
+        }
         Ok(stream)
     }
 
@@ -219,9 +224,8 @@ impl Jailer {
         loop {
             let Some(sandbox) = self.sandboxes.get(&token) else { return };
             match sandbox.control.receive::<FromGuest>() {
-                Ok(Some((FromGuest::Kernel { id }, wires))) => {
-                    let Ok(wires) = <[OwnedFd; 3]>::try_from(wires) else { return sandbox.kill() };
-                    self.request_kernel(Waiting { sandbox: token, kernel: id, wires });
+                Ok(Some((FromGuest::Kernel { id }, _))) => {
+                    self.request_kernel(Waiting { sandbox: token, kernel: id });
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 // Anything but the one packet a guest may send ends the sandbox.
@@ -253,7 +257,10 @@ impl Jailer {
             _ => Ok(Vec::new()),
         };
         let fork = self.next_fork;
-        let asked = entrances.and_then(|e| zygote.fork_into(fork, sandbox.pidfd.as_fd(), &request.wires, &e));
+        let wires = sandbox.wire(request.kernel);
+        let entrances = entrances.and_then(|e| Ok((e, wires?)));
+        let asked =
+            entrances.and_then(|(e, wires)| zygote.fork_into(fork, sandbox.pidfd.as_fd(), &wires, &e));
         match asked {
             Ok(()) => {
                 self.next_fork += 1;

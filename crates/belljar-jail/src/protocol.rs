@@ -14,7 +14,10 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-pub use belljar_proto::supervisor::{FromGuest, GuestConfig, MAX_PACKET, ToGuest};
+pub use belljar_proto::{
+    Language,
+    supervisor::{FromGuest, GuestConfig, MAX_PACKET, ToGuest},
+};
 
 use crate::JailError;
 
@@ -96,9 +99,18 @@ pub struct Limits {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "t", rename_all = "snake_case")]
 pub enum ToJailer {
-    Create { id: String, limits: Limits },
-    Dial { id: String },
-    Destroy { id: String },
+    /// `first` is the interpreter that will be wanted first, started along the way.
+    Create {
+        id: String,
+        limits: Limits,
+        first: Option<Language>,
+    },
+    Dial {
+        id: String,
+    },
+    Destroy {
+        id: String,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ use crate::{
     Doing, JailError, Result,
     cgroup::Cgroups,
     enter::Policy,
-    protocol::{GuestConfig, Layer, Limits, Packets, ToGuest},
+    protocol::{GuestConfig, Language, Layer, Limits, Packets, ToGuest},
     root, sys,
 };
 
@@ -47,12 +47,18 @@ pub(crate) struct Mould {
 
 impl Mould {
     /// Starts a sandbox; `uid` is its user outside. Returns it with a stream to its guest.
-    pub(crate) fn create(&self, id: &str, limits: &Limits, uid: u32) -> Result<(Sandbox, OwnedFd)> {
+    pub(crate) fn create(
+        &self,
+        id: &str,
+        limits: &Limits,
+        first: Option<Language>,
+        uid: u32,
+    ) -> Result<(Sandbox, OwnedFd)> {
         let cgroups = self.cgroups.as_ref().filter(|_| self.policy.has(Layer::Cgroups));
         if let Some(cgroups) = cgroups {
             cgroups.create(id, limits)?;
         }
-        let made = self.start(id, limits, uid, cgroups);
+        let made = self.start(id, limits, first, uid, cgroups);
         if made.is_err()
             && let Some(cgroups) = cgroups
         {
@@ -65,6 +71,7 @@ impl Mould {
         &self,
         id: &str,
         limits: &Limits,
+        first: Option<Language>,
         uid: u32,
         cgroups: Option<&Cgroups>,
     ) -> Result<(Sandbox, OwnedFd)> {
@@ -110,6 +117,7 @@ impl Mould {
         let config = GuestConfig {
             memory_bytes: limits.memory_bytes,
             processes: limits.processes,
+            first,
             ..self.config.clone()
         };
         control.send(&ToGuest::Init { config }, &[]).doing(|| "configure the guest".into())?;
@@ -171,6 +179,18 @@ impl Sandbox {
             .send_now(&ToGuest::Connection, &[theirs.as_fd()])
             .doing(|| format!("reach the guest of {}", self.id))?;
         Ok(ours)
+    }
+
+    /// Makes the wires of an interpreter: the guest gets its ends at once, the zygote's child the others.
+    pub(crate) fn wire(&self, kernel: u64) -> Result<[OwnedFd; 3]> {
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .doing(|| "make a kernel's socket".into())?;
+        let (out, out_end) = pipe_with(PipeFlags::CLOEXEC).doing(|| "make a pipe".into())?;
+        let (err, err_end) = pipe_with(PipeFlags::CLOEXEC).doing(|| "make a pipe".into())?;
+        self.control
+            .send_now(&ToGuest::Kernel { id: kernel }, &[ours.as_fd(), out.as_fd(), err.as_fd()])
+            .doing(|| format!("reach the guest of {}", self.id))?;
+        Ok([theirs, out_end, err_end])
     }
 
     /// Tells the guest something. One that does not listen has no business going on.

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Language;
+
 /// The most one packet may hold.
 pub const MAX_PACKET: usize = 64 << 10;
 
@@ -15,6 +17,11 @@ pub enum ToGuest {
     },
     /// One descriptor: a stream to the host.
     Connection,
+    /// A Python interpreter is on its way. Three descriptors: its socket, and the ends to read its standard output
+    /// and standard error from.
+    Kernel {
+        id: u64,
+    },
     KernelFailed {
         id: u64,
         message: String,
@@ -29,8 +36,7 @@ pub enum ToGuest {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "t", rename_all = "snake_case")]
 pub enum FromGuest {
-    /// Asks for a Python interpreter from the zygote. Three descriptors: the kernel's socket, its standard output
-    /// and its standard error.
+    /// Asks for a Python interpreter from the zygote.
     Kernel { id: u64 },
 }
 
@@ -38,6 +44,9 @@ pub enum FromGuest {
 pub struct GuestConfig {
     /// Identifies the guest's program; repeated in every handshake with the host.
     pub digest: String,
+    /// The interpreter that will be wanted first. Python comes without being asked for, as kernel 0; JavaScript is for
+    /// the guest to start at once.
+    pub first: Option<Language>,
     /// How a JavaScript interpreter is started; empty when there is none.
     pub javascript: Vec<String>,
     /// Limits that are enforced from outside, told so that messages can name them.

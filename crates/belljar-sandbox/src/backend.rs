@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use belljar_proto::Language;
 use tokio::{net::UnixStream, sync::watch};
 
 /// Limits of one sandbox. Every one of them is enforced from outside the sandbox.
@@ -55,8 +56,13 @@ pub enum State {
 #[async_trait]
 pub trait Backend: Send + Sync {
     fn state(&self) -> watch::Receiver<State>;
-    /// A sandbox with its guest running and nothing in it yet.
-    async fn create(&self, limits: &Limits) -> Result<Arc<dyn Machine>, BackendError>;
+    /// A sandbox with its guest running. A backend may start the interpreter that will be wanted `first` along the
+    /// way; it is asked for all the same.
+    async fn create(
+        &self,
+        limits: &Limits,
+        first: Option<Language>,
+    ) -> Result<Arc<dyn Machine>, BackendError>;
     /// Ends every sandbox; returns when nothing of them is left or `grace` has passed.
     async fn shutdown(&self, grace: Duration);
 }

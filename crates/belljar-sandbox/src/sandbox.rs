@@ -49,7 +49,7 @@ impl Sandbox {
         language: Language,
     ) -> Result<Self, BackendError> {
         let started = Instant::now();
-        let machine = backend.create(limits).await?;
+        let machine = backend.create(limits, Some(language)).await?;
         let made = started.elapsed();
         let stream = machine.dial().await?;
         let guest = GuestClient::connect(stream).await.map_err(|e| BackendError::new(e.to_string()))?;

@@ -20,7 +20,7 @@ pub struct Probed {
 pub async fn selftest(backend: &dyn Backend) -> Result<Vec<Probed>, BackendError> {
     // Small, because the probe tries to use twice as much.
     let limits = Limits { memory_bytes: 64 << 20, processes: 32, ..Limits::default() };
-    let machine = backend.create(&limits).await?;
+    let machine = backend.create(&limits, None).await?;
     let guest =
         GuestClient::connect(machine.dial().await?).await.map_err(|e| BackendError::new(e.to_string()))?;
     let call = Call::Exec {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
 use belljar_backends::{
     local::{LocalBackend, LocalOptions},
     templates::Sources,
@@ -17,22 +16,23 @@ pub(crate) fn sources(config: &Config) -> Sources {
 
 /// Returns at once: the backend gets ready in the background, and its state says how far it is or why it
 /// cannot. So a server lists its tools at once, even on a machine where they cannot be used.
-pub(crate) fn open(config: &Config) -> anyhow::Result<Arc<dyn Backend>> {
-    Ok(LocalBackend::start(options(config, true)?))
+pub(crate) fn open(config: &Config) -> Arc<dyn Backend> {
+    LocalBackend::start(options(config, true))
 }
 
 /// Sandboxes without interpreters, for looking at the glass itself.
-pub(crate) fn open_without_templates(config: &Config) -> anyhow::Result<Arc<dyn Backend>> {
-    Ok(LocalBackend::start(options(config, false)?))
+pub(crate) fn open_without_templates(config: &Config) -> Arc<dyn Backend> {
+    LocalBackend::start(options(config, false))
 }
 
-fn options(config: &Config, interpreters: bool) -> anyhow::Result<LocalOptions> {
-    Ok(LocalOptions {
+fn options(config: &Config, interpreters: bool) -> LocalOptions {
+    LocalOptions {
         sources: sources(config),
         interpreters,
-        program: std::env::current_exe().context("cannot find this program's own file")?,
+        // Stays right when the file is replaced by a newer version while we run.
+        program: "/proc/self/exe".into(),
         require_cgroups: config.cgroups == Demand::Required,
         require_landlock: config.landlock == Demand::Required,
         omit: Vec::new(),
-    })
+    }
 }

@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use belljar_jail::protocol::{JailerSpec, Layer, ToJailer};
-use belljar_sandbox::{Backend, BackendError, Limits, Machine, State};
+use belljar_sandbox::{Backend, BackendError, Language, Limits, Machine, State};
 use tokio::{net::UnixStream, sync::watch};
 
 use crate::templates::{self, Sources, Templates};
@@ -137,7 +137,11 @@ impl Backend for LocalBackend {
         self.state.subscribe()
     }
 
-    async fn create(&self, limits: &Limits) -> Result<Arc<dyn Machine>, BackendError> {
+    async fn create(
+        &self,
+        limits: &Limits,
+        first: Option<Language>,
+    ) -> Result<Arc<dyn Machine>, BackendError> {
         let jailer = self.jailer()?;
         let id = uuid::Uuid::new_v4().simple().to_string();
         let life = jailer.watch_life(&id);
@@ -148,7 +152,7 @@ impl Backend for LocalBackend {
             workspace_bytes: limits.workspace_bytes,
             tmp_bytes: limits.tmp_bytes,
         };
-        let stream = jailer.ask(&id, &ToJailer::Create { id: id.clone(), limits }).await?;
+        let stream = jailer.ask(&id, &ToJailer::Create { id: id.clone(), limits, first }).await?;
         let first = Mutex::new(Some(stream));
         Ok(Arc::new(LocalMachine { id, jailer: Arc::clone(jailer), life, first }))
     }

@@ -56,7 +56,7 @@ async fn examine(config: &Config) -> anyhow::Result<Report> {
         escape_test: Vec::new(),
         sandbox_ms: None,
     };
-    let backend = backend::open_without_templates(config)?;
+    let backend = backend::open_without_templates(config);
     match attack(&*backend).await {
         Ok((probed, took)) => {
             report.escape_test = probed;

@@ -60,7 +60,7 @@ fn program(arguments: &RunArguments) -> anyhow::Result<(String, Language)> {
 }
 
 async fn execute(config: &Config, code: String, language: Language, shown: bool) -> anyhow::Result<ExitCode> {
-    let service = SandboxService::new(backend::open(config)?, config.service.clone());
+    let service = SandboxService::new(backend::open(config), config.service.clone());
     let caller = Caller::new("cli");
     let outcome = execute_in(&service, &caller, code, language).await;
     service.shutdown().await;

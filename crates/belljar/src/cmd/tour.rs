@@ -38,7 +38,7 @@ struct Guide {
 
 async fn tour(config: &Config) -> anyhow::Result<()> {
     let guide = Guide {
-        service: SandboxService::new(backend::open(config)?, config.service.clone()),
+        service: SandboxService::new(backend::open(config), config.service.clone()),
         caller: Caller::new("tour"),
     };
     let started = Instant::now();

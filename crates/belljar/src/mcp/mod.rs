@@ -36,7 +36,7 @@ pub(crate) async fn serve(config: Config, registry: Registry) -> anyhow::Result<
     let (reader, writer) = stdio::open();
     let transport = LineTransport::new(reader, writer, stop.clone());
 
-    let service = SandboxService::new(backend::open(&config)?, config.service.clone());
+    let service = SandboxService::new(backend::open(&config), config.service.clone());
     service.start();
     let handler = Handler::new(service.clone(), registry, config.default_context);
     let mut connection = tokio::spawn(connection(handler, transport, stop.clone()));

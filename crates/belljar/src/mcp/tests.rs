@@ -22,7 +22,11 @@ impl Backend for Broken {
             .subscribe()
     }
 
-    async fn create(&self, _: &Limits) -> Result<Arc<dyn Machine>, BackendError> {
+    async fn create(
+        &self,
+        _: &Limits,
+        _: Option<belljar_sandbox::Language>,
+    ) -> Result<Arc<dyn Machine>, BackendError> {
         Err(BackendError::new("not ready"))
     }
 
