@@ -206,11 +206,11 @@ class Table:
 
     @staticmethod
     def print(what, budget, measured, verdict):
-        print(f"| {what:<58} | {budget:>12} | {measured:>22} | {verdict:<9} |", flush=True)
+        print(f"| {what:<58} | {budget:>12} | {measured:>24} | {verdict:<9} |", flush=True)
 
     def add(self, what, value, unit, budget=None, at_least=False, note=""):
         """One line. Without a budget it is there for the reader only."""
-        show = {"ms": lambda v: f"{v * 1e3:.3g} ms", "s": lambda v: f"{v:.2f} s", "MB": lambda v: f"{v / MEGABYTE:,.2f} MB",
+        show = {"ms": lambda v: f"{v * 1e3:.3g} ms", "s": lambda v: f"{v:.2f} s", "MB": lambda v: f"{v / MEGABYTE:,.{0 if v >= 100 * MEGABYTE else 2}f} MB",
                 "/s": lambda v: f"{v:,.0f} /s"}[unit]
         verdict = limit = ""
         if budget is not None:

@@ -79,9 +79,11 @@ impl Place {
         let root = open(self.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
         let mode = if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(0o644) } else { Mode::empty() };
-        // The kernel refuses any step that leaves the root, links included. Non-blocking: a pipe must not hang us.
+        // The kernel refuses any step that leaves the root, links included.
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        openat2(root, rest, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, mode, resolve)
+        // A pipe must not hang us; with PATH nothing is really opened, and other flags are refused.
+        let wait = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
+        openat2(root, rest, flags | OFlags::CLOEXEC | wait, mode, resolve)
     }
 
     fn make_parents(&self) -> Result<(), Failure> {
@@ -315,6 +317,17 @@ mod tests {
         assert_eq!(open("fine"), Ok(1));
         assert_eq!(open("missing").unwrap_err().0, FailureKind::NotFound);
         assert_eq!(open("sub").unwrap_err().0, FailureKind::Invalid);
+    }
+
+    #[test]
+    fn a_file_is_written_found_and_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let root: &'static str = Box::leak(dir.path().to_str().unwrap().to_string().into_boxed_str());
+        let place = Place { root, rest: "a/b/c.txt".into() };
+        place.make_parents().unwrap();
+        place.open_regular(OFlags::WRONLY | OFlags::CREATE).unwrap();
+        place.open(OFlags::PATH).unwrap();
+        assert!(dir.path().join("a/b/c.txt").is_file());
     }
 
     #[test]

@@ -69,7 +69,7 @@ struct Jailer {
     /// 0 when this is not real root: then all sandboxes share the one user there is.
     uid_base: u32,
     zygote: Option<Zygote>,
-    zygote_spec: Option<ZygoteSpec>,
+    zygote_spec: std::result::Result<ZygoteSpec, String>,
     zygote_attempts: u32,
     zygote_failure: Option<String>,
     waiting: Vec<Waiting>,
@@ -272,9 +272,12 @@ impl Jailer {
     }
 
     fn start_zygote(&mut self) {
-        let Some(spec) = &self.zygote_spec else {
-            self.zygote_failure = Some("no Python template: run `belljar setup`".into());
-            return;
+        let spec = match &self.zygote_spec {
+            Ok(spec) => spec,
+            Err(why) => {
+                self.zygote_failure = Some(why.clone());
+                return;
+            }
         };
         self.zygote_attempts += 1;
         // Per-process limits of interpreters are those of an ordinary sandbox.

@@ -35,7 +35,8 @@ pub struct JailerSpec {
     /// Directory that holds one directory per running instance.
     pub run_dir: PathBuf,
     pub root: RootSpec,
-    pub zygote: Option<ZygoteSpec>,
+    /// Or why there is none.
+    pub zygote: std::result::Result<ZygoteSpec, String>,
     /// Environment of everything inside.
     pub env: BTreeMap<String, String>,
     /// Handed to each guest, with the limits of its sandbox filled in.

@@ -25,6 +25,7 @@ use crate::{
 
 /// Directories that each sandbox gets a file system of its own for.
 pub(crate) const PRIVATE: [&str; 4] = ["/workspace", "/tmp", "/outputs", "/dev/shm"];
+const SHARED_MEMORY: u64 = 64 << 20;
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 const RDONLY: u64 = libc::MOUNT_ATTR_RDONLY;
@@ -83,7 +84,8 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<()> {
 /// Mounts what belongs to one sandbox alone. Runs in the sandbox's first process, before it drops anything.
 pub(crate) fn mount_private(limits: &Limits, uid: u32) -> Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    let sizes = [limits.workspace_bytes, limits.tmp_bytes, limits.workspace_bytes, limits.tmp_bytes];
+    // Together less than the default memory limit, which they count towards.
+    let sizes = [limits.workspace_bytes, limits.tmp_bytes, limits.workspace_bytes / 2, SHARED_MEMORY];
     for (path, size) in PRIVATE.iter().zip(sizes) {
         // One inode for every 8 KiB keeps a flood of empty files from eating kernel memory.
         let inodes = (size / 8192).max(1024);

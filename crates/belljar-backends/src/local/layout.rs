@@ -32,7 +32,7 @@ const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files dns\n";
 pub(super) struct Layout {
     pub(super) root: RootSpec,
     pub(super) env: BTreeMap<String, String>,
-    pub(super) zygote: Option<ZygoteSpec>,
+    pub(super) zygote: Result<ZygoteSpec, String>,
     pub(super) guest: GuestConfig,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn layout(templates: &Templates) -> Layout {
         }
     }
     let mut env = environment();
-    let mut zygote = None;
+    let mut zygote = Err(why_no_python(templates));
     let mut guest = GuestConfig { digest: crate::guest_digest(), ..GuestConfig::default() };
     if let Some(python) = templates.python() {
         let executable = inside(&python.host.executable, &python.host.prefix, "/opt/python", &mut bind);
@@ -73,7 +73,7 @@ pub(super) fn layout(templates: &Templates) -> Layout {
         }
         let mut zygote_env = env.clone();
         zygote_env.insert("BELLJAR_FONT_CACHE".into(), FONTS.into());
-        zygote = Some(ZygoteSpec {
+        zygote = Ok(ZygoteSpec {
             argv: vec![executable, "-B".into(), "-S".into(), format!("{KERNEL}/belljar_zygote.py")],
             env: zygote_env,
             preload: PRELOAD.map(String::from).to_vec(),
@@ -97,6 +97,16 @@ pub(super) fn layout(templates: &Templates) -> Layout {
     .map(|(path, text)| (path.to_string(), text.to_string()))
     .to_vec();
     Layout { root, env, zygote, guest }
+}
+
+fn why_no_python(templates: &Templates) -> String {
+    match &templates.python {
+        Some(Err(error)) => match &error.hint {
+            Some(hint) => format!("{error} ({hint})"),
+            None => error.to_string(),
+        },
+        _ => "there are no interpreters in this sandbox".into(),
+    }
 }
 
 fn environment() -> BTreeMap<String, String> {

@@ -92,24 +92,42 @@ pub fn is_prepared(sources: &Sources) -> bool {
     Python::find(sources).is_ok_and(|found| found.is_built(sources))
 }
 
-/// Runs `fill` on a fresh directory and moves it to `target` when it is done. Whoever comes second finds it there.
+/// Runs `fill` on a fresh directory and moves it to `target` when it is done. One build at a time on this machine:
+/// whoever comes second waits, and finds it there. Then removes templates of the same kind that nobody needs any more.
 fn build_atomically(
     target: &Path,
     fill: impl FnOnce(&Path) -> Result<(), TemplateError>,
 ) -> Result<(), TemplateError> {
     let parent = target.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(parent).map_err(|e| TemplateError::io(&format!("make {}", parent.display()), &e))?;
+    let making = |e: io::Error| TemplateError::io(&format!("make {}", parent.display()), &e);
+    fs::create_dir_all(parent).map_err(making)?;
+    let _one_at_a_time = lock(parent, FlockOperation::LockExclusive).map_err(making)?;
+    if target.is_dir() {
+        return Ok(());
+    }
     let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let fresh = parent.join(format!(".{name}.{}", std::process::id()));
-    let _ = fs::remove_dir_all(&fresh);
+    let fresh = parent.join(format!(".{name}"));
+    remove_unfinished(parent);
     fs::create_dir_all(&fresh).map_err(|e| TemplateError::io(&format!("make {}", fresh.display()), &e))?;
-    let filled = fill(&fresh).and_then(|()| match fs::rename(&fresh, target) {
-        Err(e) if !target.exists() => Err(TemplateError::io(&format!("make {}", target.display()), &e)),
-        _ => Ok(()),
+    let filled = fill(&fresh).and_then(|()| {
+        fs::rename(&fresh, target).map_err(|e| TemplateError::io("move the template into place", &e))
     });
-    // Still there only when something failed or another process was faster.
-    let _ = fs::remove_dir_all(&fresh);
+    match filled {
+        Ok(()) => remove_stale(target),
+        Err(_) => remove_unfinished(parent),
+    }
     filled
+}
+
+/// What an interrupted build left. Only called by the one builder there is.
+fn remove_unfinished(directory: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for path in entries.flatten().map(|e| e.path()) {
+        if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")) {
+            // Tried again by the next build.
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
 }
 
 /// Held by whoever uses a template; a template that nobody holds may be removed when its recipe is outdated.
@@ -130,12 +148,12 @@ fn hold(directory: &Path) -> Result<Hold, TemplateError> {
     Ok(Hold { _lock: Arc::new(lock) })
 }
 
-/// Removes templates of older recipes that nobody uses, and what interrupted builds left.
-fn remove_stale(directory: &Path, prefix: &str, keep: &Path) {
-    let Ok(entries) = fs::read_dir(directory) else { return };
+/// Removes templates of older recipes than `keep`, of the same kind, that nobody uses.
+fn remove_stale(keep: &Path) {
+    let kind = |path: &Path| Some(path.file_name()?.to_str()?.split_once('-')?.0.to_string());
+    let Some(Ok(entries)) = keep.parent().map(fs::read_dir) else { return };
     for path in entries.flatten().map(|e| e.path()) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name.starts_with(prefix) && path != keep {
+        if path != keep && kind(&path).is_some() && kind(&path) == kind(keep) {
             let Ok(_lock) = lock(&path, FlockOperation::NonBlockingLockExclusive) else { continue };
             // What cannot be removed now is tried again with the next recipe.
             let _ = fs::remove_dir_all(&path);

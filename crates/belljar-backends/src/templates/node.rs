@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use super::{Hold, Sources, TemplateError, build_atomically, capture, hex_digest, hold, remove_stale};
+use super::{Hold, Sources, TemplateError, build_atomically, capture, hex_digest, hold};
 
 const KERNEL: &str = include_str!("../../../belljar-guest/kernels/node/kernel.cjs");
 const OLDEST: u32 = 18;
@@ -56,7 +56,6 @@ impl Node {
                 fs::write(fresh.join("kernel.cjs"), KERNEL)
                     .map_err(|e| TemplateError::io("write the kernel", &e))
             })?;
-            remove_stale(&sources.directory(), "node-", &directory);
         }
         let hold = hold(&directory)?;
         Ok(Self { executable, version, directory, hold })

@@ -9,9 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Hold, Progress, Sources, TemplateError, build_atomically, capture, hex_digest, hold, remove_stale,
-};
+use super::{Hold, Progress, Sources, TemplateError, build_atomically, capture, hex_digest, hold};
 
 const REQUIREMENTS: &str = include_str!("../../templates/python-requirements.txt");
 /// The kernel's sources: a template of its own, because they change more often than the packages.
@@ -109,12 +107,10 @@ impl Python {
         let directory = sources.directory().join(host.name());
         if !directory.is_dir() {
             build_atomically(&directory, |fresh| fill(&host, fresh, progress))?;
-            remove_stale(&sources.directory(), "python-", &directory);
         }
         let kernel = sources.directory().join(host.kernel_name());
         if !kernel.is_dir() {
             build_atomically(&kernel, |fresh| fill_kernel(&host, fresh))?;
-            remove_stale(&sources.directory(), "kernel-", &kernel);
         }
         let holds = [hold(&directory)?, hold(&kernel)?];
         Ok(Self { host, directory, kernel, holds })
@@ -156,9 +152,9 @@ fn fill_kernel(host: &Found, fresh: &Path) -> Result<(), TemplateError> {
 }
 
 fn compile(host: &Found, directory: &Path) {
-    let mut compile = python(host);
+    let mut compile = python_module(host, "compileall");
     // Unchecked: these files never change, so importing need not look at their sources.
-    compile.args(["-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]);
+    compile.args(["-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]);
     // Some packages ship test files for other versions of the language; they are allowed not to compile.
     let _ = compile.arg(directory).stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
@@ -170,21 +166,32 @@ fn python(host: &Found) -> Command {
     command
 }
 
+/// `python -m name`, ended by the kernel when we end: a build must not go on without its builder.
+fn python_module(host: &Found, name: &str) -> Command {
+    const RUN: &str = "import ctypes, runpy, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGKILL); \
+                       sys.argv = sys.argv[1:]; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)";
+    let mut command = python(host);
+    command.args(["-c", RUN, name]);
+    command
+}
+
 fn install(
     host: &Found,
     requirements: &Path,
     site: &Path,
     progress: Progress<'_>,
 ) -> Result<(), TemplateError> {
-    let mut pip = python(host);
-    pip.args(["-m", "pip", "install", "--no-compile", "--disable-pip-version-check", "--no-input"])
+    let complaints = requirements.with_file_name("pip.log");
+    let log = fs::File::create(&complaints).map_err(|e| TemplateError::io("make a log", &e))?;
+    let mut pip = python_module(host, "pip");
+    pip.args(["install", "--no-compile", "--disable-pip-version-check", "--no-input"])
         .args(["--only-binary=:all:", "--no-deps", "--progress-bar=off", "--target"])
         .arg(site)
         .arg("-r")
         .arg(requirements)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        .stderr(log);
     let mut child = pip.spawn().map_err(|e| TemplateError::io("start pip", &e))?;
     let total = REQUIREMENTS.lines().filter(|l| l.contains("==")).count().max(1);
     let mut done = 0;
@@ -199,11 +206,11 @@ fn install(
             }
         }
     }
-    let output = child.wait_with_output().map_err(|e| TemplateError::io("wait for pip", &e))?;
-    if output.status.success() {
+    let status = child.wait().map_err(|e| TemplateError::io("wait for pip", &e))?;
+    if status.success() {
         return Ok(());
     }
-    let stderr = String::from_utf8_lossy(&output.stderr);
+    let stderr = fs::read_to_string(&complaints).unwrap_or_default();
     let error = TemplateError::new(format!("pip could not install the Python packages:\n{}", stderr.trim()));
     Err(if stderr.contains("No module named pip") {
         error.hint("apt-get install python3-pip")

@@ -106,6 +106,7 @@ class Kernel:
         self.interrupted = self.sending = self.late = False
         self.swallowed = None  # an error that a magic has reported but not passed on
         self.held = b""  # the last result, which leaves together with `done`
+        self.unread = bytearray()
         self.lock = threading.Lock()
         self.main = threading.get_ident()
         self.future = 0  # what earlier cells imported from __future__
@@ -205,20 +206,26 @@ class Kernel:
             raise KeyboardInterrupt
 
     def receive(self):
-        data, need = bytearray(), 8
-        while len(data) < need:
+        """The next frame. What came with it belongs to the frame after: an interrupt and a run may arrive together."""
+        data, need, head = self.unread, 8, 0
+        while True:
+            if need == 8 and len(data) >= 8:
+                size, head = struct.unpack_from("<II", data)
+                need = 4 + size
+            if need > 8 and len(data) >= need:
+                break
             chunk = self.sock.recv(1 << 16)
             if not chunk:
                 _exit(0)
             data += chunk
-            if need == 8 and len(data) >= 8:
-                size, head = struct.unpack_from("<II", data)
-                need = 4 + size
+        self.unread = data[need:]
         return _decode(data[8:8 + head].decode())[0], data[8 + head:need].decode("utf-8", "replace")
 
     def show(self, data, result=False):
         """Sends a bundle of MIME parts. A part that is too big leaves a note in the text instead."""
         parts, notes, total = {}, [], 0
+        if "image/png" in data and "image/jpeg" in data:  # Pillow offers both; nobody needs the same picture twice
+            data = {mime: value for mime, value in data.items() if mime != "image/jpeg"}
         for mime, value in data.items():
             if isinstance(value, str):
                 value = base64.b64decode(value) if BINARY.match(mime) else value.encode("utf-8", "backslashreplace")

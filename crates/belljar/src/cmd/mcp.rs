@@ -9,7 +9,9 @@ pub(crate) fn run(config: Config) -> anyhow::Result<ExitCode> {
     let options = Options { settings: config.service.clone(), default_context: config.default_context };
     let registry = Registry::new(&config.toolsets, &options)
         .map_err(|unknown| anyhow::anyhow!("{}: {unknown}", config.origin("toolsets")))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    // One thread: calls start in the order in which they arrive, so runs in one context do too, and no call waits for
+    // a thread to wake up.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
