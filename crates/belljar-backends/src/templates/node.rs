@@ -36,7 +36,15 @@ impl Node {
             command.env_remove("NODE_OPTIONS").env_remove("NODE_EXTRA_CA_CERTS");
             command
                 .args(["-p", "process.versions.node + '\\n' + require('fs').realpathSync(process.execPath)"]);
-            let Ok(answer) = capture(&mut command) else { continue };
+            let answer = match capture(&mut command) {
+                Ok(answer) => answer,
+                Err(error) => {
+                    if sources.node.is_some() {
+                        seen = error.message;
+                    }
+                    continue;
+                }
+            };
             let Some((version, executable)) = answer.trim().split_once('\n') else { continue };
             let major = version.split('.').next().and_then(|m| m.parse::<u32>().ok()).unwrap_or(0);
             if major >= OLDEST {

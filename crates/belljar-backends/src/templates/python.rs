@@ -90,7 +90,13 @@ impl Python {
                     seen.push(format!("{} said something strange ({error})", candidate.display()));
                     continue;
                 }
-                Err(_) => continue,
+                Err(error) => {
+                    // Of the usual names most are missing everywhere; one that was asked for by name is not.
+                    if sources.python.is_some() {
+                        seen.push(error.message);
+                    }
+                    continue;
+                }
             };
             if (found.version[0], found.version[1]) >= OLDEST {
                 return Ok(found);

@@ -469,9 +469,12 @@ class Kernel:
         self.output.install()
         if _signal.getsignal(signal.SIGINT) != self.on_sigint:
             signal.signal(signal.SIGINT, self.on_sigint)
+        # A deleted directory has no links left. (getcwd would tell too, but takes minutes in a very deep one.)
         try:
-            os.getcwd()
+            gone = os.stat(".").st_nlink == 0
         except OSError:
+            gone = True
+        if gone:
             os.chdir(WORKSPACE if os.path.isdir(WORKSPACE) else "/")
 
     def after_fork(self):
