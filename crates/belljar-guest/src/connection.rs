@@ -37,7 +37,15 @@ impl Outbox {
 
     async fn send(&self, message: &FromGuest, body: &[u8]) {
         let mut frame = Vec::with_capacity(256 + body.len());
-        if encode(message, body, &mut frame).is_ok() {
+        let encoded = encode(message, body, &mut frame).or_else(|error| match message {
+            // Whoever asked must not wait forever for an answer that does not fit.
+            FromGuest::Reply { id, .. } => {
+                let reply = failed(FailureKind::Internal, format!("the answer does not fit: {error}"));
+                encode(&FromGuest::Reply { id: *id, reply }, &[], &mut frame)
+            }
+            _ => Err(error),
+        });
+        if encoded.is_ok() {
             let _ = self.0.send(frame).await;
         }
     }

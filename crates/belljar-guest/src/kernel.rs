@@ -276,7 +276,7 @@ impl Live {
         };
         match greeted {
             Ok((pid, version)) => {
-                (self.pid, self.version) = (pid, version);
+                (self.pid, self.version) = (pid, short(version));
                 Ok(self)
             }
             Err(why) => Err(self.why_not_started(why)),
@@ -288,7 +288,7 @@ impl Live {
             Ok(Some(Frame { header: FromKernel::Hello { pid, version, .. }, .. })) if pid > 1 => {
                 Pid::from_raw(pid).map(|pid| (pid, version)).ok_or_else(|| "it has no pid".into())
             }
-            Ok(Some(Frame { header: FromKernel::Fatal { message }, .. })) => Err(message),
+            Ok(Some(Frame { header: FromKernel::Fatal { message }, .. })) => Err(short(message)),
             Ok(Some(_)) => Err("the interpreter did not say hello".into()),
             Ok(None) => Err("the interpreter ended while starting".into()),
             Err(e) => Err(e.to_string()),
@@ -339,6 +339,17 @@ impl KernelEnd {
     }
 }
 
+/// An interpreter may say anything, at any length; a message is for reading.
+fn short(mut text: String) -> String {
+    const LIMIT: usize = 2000;
+    if text.len() > LIMIT {
+        let end = text.floor_char_boundary(LIMIT);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
 fn no_wires(error: io::Error) -> String {
     format!("no pipes for the interpreter: {error}")
 }
@@ -349,7 +360,7 @@ fn keep_late(kept: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 fn garbage(error: &io::Error) -> String {
-    format!("it wrote garbage to its control channel ({error})")
+    short(format!("it wrote garbage to its control channel ({error})"))
 }
 
 /// `None` at the end of the stream. Safe to cancel: bytes that were read are kept in the decoder.

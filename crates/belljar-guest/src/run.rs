@@ -6,7 +6,7 @@ use belljar_proto::{Ending, Event, FailureKind, ProgramError, Ran, Reply, Stream
 use rustix::process::{Signal, kill_process};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use super::{Actor, Frame, FromKernel, Live, RunJob, ToKernel, garbage, next_frame};
+use super::{Actor, Frame, FromKernel, Live, RunJob, ToKernel, garbage, next_frame, short};
 use crate::{
     capture::{Capture, OUTPUTS},
     connection::{Outbox, failed},
@@ -197,13 +197,14 @@ impl Live {
                 }
                 frame = next_frame(&mut self.stream, &mut self.decoder) => match frame {
                     Ok(Some(Frame { header: FromKernel::Done { id, ok, error, .. }, .. })) if id == job.id => {
+                        let error = error.map(|e| ProgramError { name: short(e.name), message: short(e.message) });
                         break Outcome::Done { ok, error };
                     }
                     Ok(Some(Frame { header: FromKernel::Display { result, parts, .. }, body })) => {
                         displays.forward(result, parts, &body, job).await;
                     }
                     Ok(Some(Frame { header: FromKernel::Fatal { message }, .. })) => {
-                        break Outcome::Died(Some(message));
+                        break Outcome::Died(Some(short(message)));
                     }
                     Ok(Some(_)) => break Outcome::Died(Some("it spoke out of turn on its control channel".into())),
                     Ok(None) => break Outcome::Died(None),

@@ -188,7 +188,11 @@ impl Cgroups {
             };
             let memory = limits.memory_bytes.to_string();
             match (&self.version, CONTROLLERS[at]) {
-                (Version::V1, "memory") => set("memory.limit_in_bytes", memory)?,
+                (Version::V1, "memory") => {
+                    set("memory.limit_in_bytes", memory.clone())?;
+                    // Absent where the kernel does not account for swap; then there is nothing to limit either.
+                    let _ = write_at(dir, &format!("{id}/memory.memsw.limit_in_bytes"), &memory);
+                }
                 (Version::V1, "cpu") => {
                     set("cpu.cfs_period_us", PERIOD_US.to_string())?;
                     set("cpu.cfs_quota_us", quota.to_string())?;

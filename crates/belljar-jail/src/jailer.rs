@@ -24,6 +24,7 @@ use crate::{
 
 /// A guest asks for a new interpreter when one died; more than this at once is not honest work.
 const KERNELS_PER_SANDBOX: u32 = 8;
+const GUEST_PACKETS: usize = 4;
 const ZYGOTE_ATTEMPTS: u32 = 3;
 const EXIT_GRACE: Duration = Duration::from_millis(1500);
 
@@ -70,6 +71,7 @@ struct Jailer {
     uid_base: u32,
     zygote: Option<Zygote>,
     zygote_spec: std::result::Result<ZygoteSpec, String>,
+    interpreter_limits: Limits,
     zygote_attempts: u32,
     zygote_failure: Option<String>,
     waiting: Vec<Waiting>,
@@ -111,6 +113,7 @@ impl Jailer {
                     uid_base,
                     zygote: None,
                     zygote_spec: spec.zygote,
+                    interpreter_limits: spec.interpreter_limits,
                     zygote_attempts: 0,
                     zygote_failure: None,
                     waiting: Vec::new(),
@@ -221,7 +224,8 @@ impl Jailer {
     }
 
     fn hear_guest(&mut self, token: u64) {
-        loop {
+        // No more at a time: others want to be heard too, and what is left wakes us again.
+        for _ in 0..GUEST_PACKETS {
             let Some(sandbox) = self.sandboxes.get(&token) else { return };
             match sandbox.control.receive::<FromGuest>() {
                 Ok(Some((FromGuest::Kernel { id }, _))) => {
@@ -236,8 +240,9 @@ impl Jailer {
 
     fn request_kernel(&mut self, request: Waiting) {
         let Some(sandbox) = self.sandboxes.get(&request.sandbox) else { return };
-        if sandbox.kernels >= KERNELS_PER_SANDBOX {
-            return refuse_kernel(sandbox, request.kernel, "too many interpreters in this sandbox");
+        let waiting = self.waiting.iter().filter(|w| w.sandbox == request.sandbox).count() as u32;
+        if sandbox.kernels + waiting >= KERNELS_PER_SANDBOX {
+            return sandbox.kill();
         }
         if let Some(why) = &self.zygote_failure {
             return refuse_kernel(sandbox, request.kernel, why);
@@ -280,10 +285,7 @@ impl Jailer {
             }
         };
         self.zygote_attempts += 1;
-        // Per-process limits of interpreters are those of an ordinary sandbox.
-        let limits =
-            Limits { cpus: 0.0, memory_bytes: 2 << 30, processes: 256, workspace_bytes: 0, tmp_bytes: 0 };
-        match Zygote::start(spec, &self.mould.policy, &limits) {
+        match Zygote::start(spec, &self.mould.policy, &self.interpreter_limits) {
             Ok(zygote) => {
                 let watched = self
                     .watch(ZYGOTE, zygote.control.as_fd().as_raw_fd())

@@ -41,6 +41,8 @@ pub struct JailerSpec {
     pub env: BTreeMap<String, String>,
     /// Handed to each guest, with the limits of its sandbox filled in.
     pub guest: GuestConfig,
+    /// Per-process limits of interpreters from the zygote, which is started before any sandbox is.
+    pub interpreter_limits: Limits,
     pub require_cgroups: bool,
     pub require_landlock: bool,
     /// Layers to leave out. Only the escape suite sets this, to prove that each of its probes notices a

@@ -19,6 +19,8 @@ use rustix::{
 use crate::{Doing, Result, cgroup};
 
 const LOCK: &str = "lock";
+/// Making a run directory takes milliseconds.
+const BEING_MADE: Duration = Duration::from_secs(60);
 
 /// A run directory of one's own, locked for as long as this value lives.
 pub(crate) struct RunDir {
@@ -65,9 +67,12 @@ pub fn sweep(run_dir: &Path) -> io::Result<Vec<String>> {
         entries => entries?,
     };
     for entry in entries {
-        let path = entry?.path();
+        let entry = entry?;
+        let path = entry.path();
         let Some(name) = path.file_name().and_then(|n| n.to_str()) else { continue };
-        if name.starts_with('.') || !is_abandoned(&path) {
+        // Hidden: being made. One that stays so was left by a crash.
+        let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
+        if !is_abandoned(&path) || (name.starts_with('.') && age.is_none_or(|age| age < BEING_MADE)) {
             continue;
         }
         remove_cgroups(name);

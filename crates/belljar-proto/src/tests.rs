@@ -89,6 +89,7 @@ fn the_surface_is_frozen() {
         "supervisor": [
             shape(&ToGuest::Init { config: GuestConfig::default() }),
             shape(&ToGuest::Connection),
+            shape(&ToGuest::Kernel { id: 1 }),
             shape(&ToGuest::KernelFailed { id: 1, message: "m".into() }),
             shape(&ToGuest::KernelExited { id: 1, status: 9, out_of_memory: true }),
             shape(&supervisor::FromGuest::Kernel { id: 1 }),

@@ -56,6 +56,8 @@ pub enum State {
 #[async_trait]
 pub trait Backend: Send + Sync {
     fn state(&self) -> watch::Receiver<State>;
+    /// Identifies the guest that its sandboxes run.
+    fn guest_digest(&self) -> String;
     /// A sandbox with its guest running. A backend may start the interpreter that will be wanted `first` along the
     /// way; it is asked for all the same.
     async fn create(

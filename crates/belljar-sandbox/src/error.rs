@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 /// Why a request was not carried out. Every message is written for the one who sent the request: what
 /// failed, the offending value, and what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +30,6 @@ pub enum Error {
     PathNotAllowed { path: String, why: String },
     #[error("The call was cancelled while it waited for an earlier run in the same context")]
     Cancelled,
-    #[error("Still waiting after {} s for an earlier run in the same context", .0.as_secs())]
-    Busy(Duration),
     #[error("{0}")]
     Internal(String),
 }
@@ -50,7 +46,7 @@ impl Error {
             Self::CreationFailed(_) => "CONTEXT_CREATION_FAILED",
             Self::StopFailed { .. } => "STOP_FAILED",
             Self::NotReady(_) => "SERVER_NOT_READY",
-            Self::LimitExceeded(_) | Self::Busy(_) => "LIMIT_EXCEEDED",
+            Self::LimitExceeded(_) => "LIMIT_EXCEEDED",
             Self::FileNotFound(_) => "FILE_NOT_FOUND",
             Self::PathNotAllowed { .. } => "PATH_NOT_ALLOWED",
             Self::Cancelled => "CANCELLED",

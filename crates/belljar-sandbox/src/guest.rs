@@ -24,7 +24,9 @@ use tokio::{
 };
 
 /// Messages of one call that may wait for its caller; then the guest waits.
-const INBOX: usize = 64;
+const INBOX: usize = 8;
+/// Output comes in small pieces; whoever sends more in one is not our guest.
+const MAX_OUTPUT_PIECE: usize = 1 << 20;
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
 
 /// Why a guest did not answer.
@@ -34,6 +36,8 @@ pub(crate) enum GuestError {
     Gone,
     #[error("the guest speaks generation {theirs} of the protocol, this server {GENERATION}")]
     OtherGeneration { theirs: u32 },
+    #[error("the guest was built with another version of this program")]
+    OtherBuild,
     #[error("the guest broke the protocol: {0}")]
     Nonsense(String),
 }
@@ -72,12 +76,14 @@ fn lock(calls: &Mutex<Calls>) -> MutexGuard<'_, Calls> {
 }
 
 impl GuestClient {
-    pub(crate) async fn connect(stream: UnixStream) -> Result<Self, GuestError> {
+    /// `digest` identifies the guest that is expected there.
+    pub(crate) async fn connect(stream: UnixStream, digest: &str) -> Result<Self, GuestError> {
         let (mut reader, writer) = stream.into_split();
         let mut decoder = Decoder::default();
         let hello = timeout(HELLO_LIMIT, receive(&mut reader, &mut decoder)).await;
         match hello.map_err(|_| GuestError::Nonsense("it said nothing".into()))?? {
-            (FromGuest::Hello { generation: GENERATION, .. }, _) => {}
+            (FromGuest::Hello { generation: GENERATION, digest: theirs }, _) if theirs == digest => {}
+            (FromGuest::Hello { generation: GENERATION, .. }, _) => return Err(GuestError::OtherBuild),
             (FromGuest::Hello { generation, .. }, _) => {
                 return Err(GuestError::OtherGeneration { theirs: generation });
             }
@@ -124,6 +130,7 @@ async fn listen(mut reader: OwnedReadHalf, mut decoder: Decoder, calls: Arc<Mute
     while let Ok((message, body)) = receive(&mut reader, &mut decoder).await {
         match message {
             FromGuest::Hello { .. } => break,
+            FromGuest::Event { event: Event::Output { .. }, .. } if body.len() > MAX_OUTPUT_PIECE => break,
             FromGuest::Event { id, event } => {
                 let sender = lock(&calls).open.get(&id).cloned();
                 if let Some(sender) = sender {

@@ -18,6 +18,8 @@ use crate::{Backend, BackendError, Limits, State, sandbox::Sandbox};
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// A sandbox that could not be made is tried again after this long, and after longer each time.
 const RETRY: Duration = Duration::from_secs(2);
+/// Whoever took a sandbox is answered, and runs something in it, before a new one competes for the processors.
+const AFTER_YOU: Duration = Duration::from_millis(5);
 const LONGEST_RETRY: Duration = Duration::from_secs(300);
 
 struct Ready {
@@ -93,7 +95,7 @@ impl Pool {
             let pause = if full { CHECK_INTERVAL } else { retry };
             retry = if full { RETRY } else { (retry * 2).min(LONGEST_RETRY) };
             tokio::select! {
-                () = self.taken.notified() => {}
+                () = self.taken.notified() => tokio::time::sleep(AFTER_YOU).await,
                 () = tokio::time::sleep(pause) => {
                     if full {
                         self.look_after().await;

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use belljar_proto::{Call, Captured, Event, FailureKind, Language, Ran, Reply, RunLimits, Streaming};
+use belljar_proto::{Call, Captured, Ending, Event, FailureKind, Language, Ran, Reply, RunLimits, Streaming};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -16,8 +16,12 @@ use crate::{
 
 /// The guest keeps the time limit itself. One that has not answered this long after it is hung.
 const SAFETY_NET: Duration = Duration::from_secs(10);
+/// The guest gives an interpreter a minute.
+const START_LIMIT: Duration = Duration::from_secs(70);
+const FILE_LIMIT: Duration = Duration::from_secs(60);
 /// Rich results of one run. The guest keeps to less; one that does not is not ours any more.
 const MAX_DISPLAYS: usize = 200;
+const MAX_MESSAGE: usize = 4000;
 const MAX_DISPLAY_BYTES: usize = 64 << 20;
 /// How long to wait for word of how a sandbox ended.
 const REASON_LIMIT: Duration = Duration::from_secs(1);
@@ -52,7 +56,9 @@ impl Sandbox {
         let machine = backend.create(limits, Some(language)).await?;
         let made = started.elapsed();
         let stream = machine.dial().await?;
-        let guest = GuestClient::connect(stream).await.map_err(|e| BackendError::new(e.to_string()))?;
+        let guest = GuestClient::connect(stream, &backend.guest_digest())
+            .await
+            .map_err(|e| BackendError::new(e.to_string()))?;
         let connected = started.elapsed();
         let sandbox = Self { machine, guest };
         sandbox.start_kernel(language).await?;
@@ -63,7 +69,8 @@ impl Sandbox {
 
     /// Makes sure that the interpreter is up.
     pub(crate) async fn start_kernel(&self, language: Language) -> Result<(), BackendError> {
-        match self.guest.call(Call::StartKernel { language }, &[]).await {
+        let answer = timeout(START_LIMIT, self.guest.call(Call::StartKernel { language }, &[])).await;
+        match answer.unwrap_or(Err(GuestError::Gone)) {
             Ok((Reply::Kernel { .. }, _)) => Ok(()),
             Ok((Reply::Failed { message, .. }, _)) => {
                 Err(BackendError::new(format!("the {language} interpreter did not start: {message}")))
@@ -146,7 +153,8 @@ impl Sandbox {
                     }
                     displays.push(Display { result, parts: split(parts, &body)? });
                 }
-                Incoming::Reply(Reply::Ran(ran), body) => {
+                Incoming::Reply(Reply::Ran(mut ran), body) => {
+                    bound(&mut ran);
                     let out =
                         (ran.stdout.head as usize).saturating_add(ran.stdout.tail as usize).min(body.len());
                     let (stdout, stderr) = body.split_at(out);
@@ -173,7 +181,8 @@ impl Sandbox {
 
     /// A call about files; failures are told in terms of `path`.
     pub(crate) async fn files(&self, call: Call, body: &[u8], path: &str) -> Result<(Reply, Vec<u8>), Error> {
-        match self.guest.call(call, body).await {
+        let answer = timeout(FILE_LIMIT, self.guest.call(call, body)).await;
+        match answer.unwrap_or_else(|_| Err(GuestError::Nonsense("it does not answer".into()))) {
             Ok((Reply::Failed { kind, message }, _)) => Err(match kind {
                 FailureKind::NotFound => Error::FileNotFound(path.into()),
                 FailureKind::PathNotAllowed => Error::PathNotAllowed { path: path.into(), why: message },
@@ -199,6 +208,20 @@ enum Failure {
 impl From<GuestError> for Failure {
     fn from(error: GuestError) -> Self {
         Self::Guest(error)
+    }
+}
+
+/// The guest keeps its messages short; should it not, nobody has to read them.
+fn bound(ran: &mut Ran) {
+    ran.notes.truncate(10);
+    let why = match &mut ran.ending {
+        Ending::KernelDied { why } => Some(why),
+        _ => None,
+    };
+    let error = ran.error.iter_mut().flat_map(|error| [&mut error.name, &mut error.message]);
+    for text in ran.notes.iter_mut().chain(why).chain(error) {
+        let end = text.floor_char_boundary(MAX_MESSAGE);
+        text.truncate(end);
     }
 }
 

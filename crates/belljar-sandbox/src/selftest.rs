@@ -21,8 +21,9 @@ pub async fn selftest(backend: &dyn Backend) -> Result<Vec<Probed>, BackendError
     // Small, because the probe tries to use twice as much.
     let limits = Limits { memory_bytes: 64 << 20, processes: 32, ..Limits::default() };
     let machine = backend.create(&limits, None).await?;
-    let guest =
-        GuestClient::connect(machine.dial().await?).await.map_err(|e| BackendError::new(e.to_string()))?;
+    let stream = machine.dial().await?;
+    let connected = GuestClient::connect(stream, &backend.guest_digest()).await;
+    let guest = connected.map_err(|e| BackendError::new(e.to_string()))?;
     let call = Call::Exec {
         // The guest's own program, which is nowhere to be found by name.
         argv: vec![

@@ -6,12 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use belljar_proto::{Call, Ending, Entry, Language, MAX_FILE_CHUNK, ProgramError, Reply};
+use belljar_proto::{self as proto, Call, Entry, Language, MAX_FILE_CHUNK, ProgramError, Reply};
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Backend, Caller, ContextInfo, Error, Health, Listing, NewContext, Output, RunOutcome, RunRequest,
+    Backend, Caller, ContextInfo, Ending, Error, Health, Listing, NewContext, Output, RunOutcome, RunRequest,
     Settings, State,
     context::Context,
     pool::Pool,
@@ -26,7 +26,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(30);
 const MAX_WAITING: usize = 32;
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(1800);
 const MAX_NAME: usize = 100;
-const MAX_DESCRIPTION: usize = 2000;
+const MAX_DESCRIPTION: usize = 1000;
 
 pub struct SandboxService {
     backend: Arc<dyn Backend>,
@@ -313,7 +313,12 @@ impl SandboxService {
                     number,
                     success: ran.ok,
                     error: ran.error,
-                    ending: ran.ending,
+                    ending: match ran.ending {
+                        proto::Ending::Finished => Ending::Finished,
+                        proto::Ending::TimedOut => Ending::TimedOut,
+                        proto::Ending::Cancelled => Ending::Cancelled,
+                        proto::Ending::KernelDied { why } => Ending::KernelDied { why },
+                    },
                     duration: Duration::from_micros(ran.duration_us),
                     timeout: limit,
                     stdout,
@@ -324,15 +329,11 @@ impl SandboxService {
             }
             RunEnd::SandboxGone { why } => {
                 self.replace(context).await?;
-                notes.push(
-                    "The whole sandbox ended and a fresh one took its place: variables, imports and files are gone."
-                        .into(),
-                );
                 Ok(RunOutcome {
                     number,
                     success: false,
                     error: Some(ProgramError { name: "SandboxEnded".into(), message: why.clone() }),
-                    ending: Ending::KernelDied { why },
+                    ending: Ending::SandboxEnded { why },
                     duration: started.elapsed(),
                     timeout: limit,
                     stdout: Output::default(),

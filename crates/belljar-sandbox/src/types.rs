@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::Limits;
 
-pub use belljar_proto::{Ending, Entry, EntryType, ProgramError, Stream};
+pub use belljar_proto::{Entry, EntryType, ProgramError, Stream};
 
 /// A tenant. Objects of one caller do not exist for another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -90,6 +90,24 @@ pub struct Chunk {
     pub bytes: Vec<u8>,
 }
 
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    Finished,
+    /// Interrupted at the time limit; state is kept.
+    TimedOut,
+    /// Interrupted at the caller's wish; state is kept.
+    Cancelled,
+    /// The interpreter is gone and was replaced: variables are lost, files are kept.
+    KernelDied {
+        why: String,
+    },
+    /// The whole sandbox is gone and was replaced: variables and files are lost.
+    SandboxEnded {
+        why: String,
+    },
+}
+
 #[derive(Debug, Clone)]
 pub struct RunOutcome {
     /// The run's number within its context, counted from 1.
@@ -136,7 +154,7 @@ pub struct Listing {
     pub truncated: bool,
 }
 
-/// The figures of the source document's health check.
+/// How the pool and its interpreters are.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Health {
     pub interpreter_ready: bool,

@@ -31,6 +31,7 @@ fn options(config: &Config, interpreters: bool) -> LocalOptions {
         interpreters,
         // Stays right when the file is replaced by a newer version while we run.
         program: "/proc/self/exe".into(),
+        limits: config.service.limits.clone(),
         require_cgroups: config.cgroups == Demand::Required,
         require_landlock: config.landlock == Demand::Required,
         omit: Vec::new(),

@@ -11,7 +11,7 @@ mod mcp;
 use std::{io::Write, process::ExitCode};
 
 fn main() -> ExitCode {
-    // Started once per sandbox, with a spec on a descriptor and no use for settings: not a millisecond more.
+    // Gets its spec on a descriptor and has no use for settings.
     if cmd::jail::requested() {
         return finish(cmd::jail::run(), 0);
     }

@@ -1,14 +1,10 @@
 //! What a local sandbox looks like from inside.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use belljar_jail::protocol::{Bind, GuestConfig, RootSpec, ZygoteSpec};
 
-use crate::templates::{Node, Python, Templates};
+use crate::templates::{Python, Templates};
 
 const SITE: &str = "/opt/belljar/site";
 const KERNEL: &str = "/opt/belljar/kernel";
@@ -63,7 +59,7 @@ pub(super) fn layout(templates: &Templates) -> Layout {
     let mut zygote = Err(why_no_python(templates));
     let mut guest = GuestConfig { digest: crate::guest_digest(), ..GuestConfig::default() };
     if let Some(python) = templates.python() {
-        let executable = inside(&python.host.executable, &python.host.prefix, "/opt/python", &mut bind);
+        let executable = bind_python(python, &mut bind);
         bind(&python.directory.join("site"), SITE);
         bind(&python.directory.join("matplotlib"), FONTS);
         bind(&python.kernel, KERNEL);
@@ -80,7 +76,7 @@ pub(super) fn layout(templates: &Templates) -> Layout {
         });
     }
     if let Some(node) = templates.node() {
-        let executable = inside(&node.executable, &node_prefix(node), "/opt/node", &mut bind);
+        let executable = bind_executable(&node.executable, "/opt/node/bin/node", &mut bind);
         bind(&node.directory, NODE_KERNEL);
         links.push((format!("{BIN}/node"), executable.clone()));
         guest.javascript = vec![executable, "--expose-internals".into(), format!("{NODE_KERNEL}/kernel.cjs")];
@@ -145,22 +141,29 @@ fn python_environment(python: &Python, env: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Where the host's `executable` is inside: where it was when that is below /usr, else below `mount`, onto which
-/// `prefix` is bound.
-fn inside(executable: &Path, prefix: &Path, mount: &str, bind: &mut impl FnMut(&Path, &str)) -> String {
+/// Where the host's `executable` is inside: where it was when that is below /usr, else at `target`. Never more than
+/// the file itself: what lies beside it may be somebody's home.
+fn bind_executable(executable: &Path, target: &str, bind: &mut impl FnMut(&Path, &str)) -> String {
     if executable.starts_with("/usr") {
         return executable.to_string_lossy().into_owned();
     }
-    bind(prefix, mount);
-    let rest = executable.strip_prefix(prefix).unwrap_or(executable);
-    Path::new(mount).join(rest).to_string_lossy().into_owned()
+    bind(executable, target);
+    target.into()
 }
 
-/// `/somewhere/node-v22` for `/somewhere/node-v22/bin/node`.
-fn node_prefix(node: &Node) -> PathBuf {
-    let directory = node.executable.parent().unwrap_or(Path::new("/"));
-    match directory.file_name() {
-        Some(name) if name == "bin" => directory.parent().unwrap_or(directory).to_path_buf(),
-        _ => directory.to_path_buf(),
+/// The same for Python, which needs its standard library and, where it is shared, libpython.
+fn bind_python(python: &Python, bind: &mut impl FnMut(&Path, &str)) -> String {
+    let [major, minor, _] = python.host.version;
+    let version = format!("python{major}.{minor}");
+    if python.host.prefix != Path::new("/usr") {
+        let library = python.host.prefix.join("lib");
+        bind(&library.join(&version), &format!("/opt/python/lib/{version}"));
+        for path in fs::read_dir(&library).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if name.starts_with("libpython") && name.contains(".so") {
+                bind(&path, &format!("/opt/python/lib/{name}"));
+            }
+        }
     }
+    bind_executable(&python.host.executable, &format!("/opt/python/bin/{version}"), bind)
 }

@@ -25,6 +25,8 @@ pub struct LocalOptions {
     pub interpreters: bool,
     /// The program that has the hidden command `__jail`: normally this one.
     pub program: PathBuf,
+    /// Of interpreters that the zygote forks, where only per-process limits are to be had.
+    pub limits: Limits,
     pub require_cgroups: bool,
     pub require_landlock: bool,
     /// For the escape suite only.
@@ -35,13 +37,15 @@ pub struct LocalBackend {
     options: LocalOptions,
     state: watch::Sender<State>,
     jailer: OnceLock<Arc<Jailer>>,
+    guest_digest: String,
 }
 
 impl LocalBackend {
     /// Returns at once; templates, jailer and zygote get ready in the background.
     pub fn start(options: LocalOptions) -> Arc<Self> {
         let (state, _) = watch::channel(State::Preparing("starting".into()));
-        let backend = Arc::new(Self { options, state, jailer: OnceLock::new() });
+        let backend =
+            Arc::new(Self { options, state, jailer: OnceLock::new(), guest_digest: crate::guest_digest() });
         let starting = Arc::clone(&backend);
         tokio::task::spawn_blocking(move || {
             if let Err(error) = starting.bring_up() {
@@ -91,6 +95,7 @@ impl LocalBackend {
             guest: layout.guest,
             require_cgroups: self.options.require_cgroups,
             require_landlock: self.options.require_landlock,
+            interpreter_limits: jail_limits(&self.options.limits),
             omit: self.options.omit.clone(),
         }
     }
@@ -137,6 +142,10 @@ impl Backend for LocalBackend {
         self.state.subscribe()
     }
 
+    fn guest_digest(&self) -> String {
+        self.guest_digest.clone()
+    }
+
     async fn create(
         &self,
         limits: &Limits,
@@ -145,13 +154,7 @@ impl Backend for LocalBackend {
         let jailer = self.jailer()?;
         let id = uuid::Uuid::new_v4().simple().to_string();
         let life = jailer.watch_life(&id);
-        let limits = belljar_jail::protocol::Limits {
-            cpus: limits.cpus,
-            memory_bytes: limits.memory_bytes,
-            processes: limits.processes,
-            workspace_bytes: limits.workspace_bytes,
-            tmp_bytes: limits.tmp_bytes,
-        };
+        let limits = jail_limits(limits);
         let stream = jailer.ask(&id, &ToJailer::Create { id: id.clone(), limits, first }).await?;
         let first = Mutex::new(Some(stream));
         Ok(Arc::new(LocalMachine { id, jailer: Arc::clone(jailer), life, first }))
@@ -164,6 +167,16 @@ impl Backend for LocalBackend {
         // The jailer's thread reports when nothing is left.
         let gone = state.wait_for(|state| matches!(state, State::Failed(_)));
         let _ = tokio::time::timeout(grace, gone).await;
+    }
+}
+
+fn jail_limits(limits: &Limits) -> belljar_jail::protocol::Limits {
+    belljar_jail::protocol::Limits {
+        cpus: limits.cpus,
+        memory_bytes: limits.memory_bytes,
+        processes: limits.processes,
+        workspace_bytes: limits.workspace_bytes,
+        tmp_bytes: limits.tmp_bytes,
     }
 }
 

@@ -21,6 +21,8 @@ const KERNEL: [(&str, &str); 3] = [
 /// Change it when the steps below change.
 const RECIPE: &str = "1";
 const OLDEST: (u32, u32) = (3, 10);
+/// The newest that the pinned packages have wheels for.
+const NEWEST: (u32, u32) = (3, 13);
 const NAMES: [&str; 6] = ["python3", "python3.13", "python3.12", "python3.11", "python3.10", "python"];
 
 const FIND: &str = "import sys, os, json; print(json.dumps({
@@ -98,13 +100,13 @@ impl Python {
                     continue;
                 }
             };
-            if (found.version[0], found.version[1]) >= OLDEST {
+            if (OLDEST..=NEWEST).contains(&(found.version[0], found.version[1])) {
                 return Ok(found);
             }
             seen.push(format!("{} is {}", candidate.display(), found.version()));
         }
         let seen = if seen.is_empty() { "none was found".into() } else { seen.join(", ") };
-        Err(TemplateError::new(format!("Python 3.10 or newer is needed: {seen}"))
+        Err(TemplateError::new(format!("Python 3.10 to 3.13 is needed: {seen}"))
             .hint("apt-get install python3 python3-pip, or name one with the setting `python`"))
     }
 

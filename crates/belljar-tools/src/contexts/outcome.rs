@@ -135,6 +135,10 @@ fn ending_note(ending: &Ending, timeout: Duration, max_timeout: Duration) -> Opt
              /workspace are kept.",
             why.trim_end_matches('.')
         ),
+        Ending::SandboxEnded { why } => format!(
+            "The whole sandbox ended: {}. A fresh one took its place: variables, imports and files are gone.",
+            why.trim_end_matches('.')
+        ),
     })
 }
 

@@ -147,10 +147,11 @@ fn as_text(report: &Report) -> String {
     if let Some(problem) = &report.problem {
         text.push_str(&format!("  MISSING no sandbox could be made: {problem}\n"));
     }
-    text.push_str(if report.ok {
-        "\nReady: every layer held.\n"
-    } else {
-        "\nNot ready: see what is missing above.\n"
+    let weaker = report.layers.iter().any(|l| l.status == Status::Weaker);
+    text.push_str(match (report.ok, weaker) {
+        (true, false) => "\nReady: every layer held.\n",
+        (true, true) => "\nReady, with weaker isolation than this machine could have: see above.\n",
+        (false, _) => "\nNot ready: see what is missing above.\n",
     });
     text
 }

@@ -10,7 +10,8 @@ use std::{
 
 use anyhow::{Context, bail};
 use belljar_sandbox::{
-    Caller, Chunk, Display, Ending, Language, NewContext, RunOutcome, RunRequest, SandboxService, Stream,
+    Caller, Chunk, Display, Ending, Language, NewContext, ProgramError, RunOutcome, RunRequest,
+    SandboxService, Stream,
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -157,17 +158,39 @@ fn exit_code(outcome: &RunOutcome, err: &mut impl Write) -> anyhow::Result<ExitC
             TIMED_OUT
         }
         Ending::Cancelled => INTERRUPTED,
-        Ending::KernelDied { why } => {
+        Ending::KernelDied { why } | Ending::SandboxEnded { why } => {
             writeln!(err, "the interpreter died: {why}")?;
             DIED
         }
         Ending::Finished if outcome.success => 0,
-        Ending::Finished => outcome
-            .error
-            .as_ref()
-            .filter(|error| matches!(error.name.as_str(), "SystemExit" | "Exit"))
-            .and_then(|error| error.message.rsplit(' ').next()?.parse::<i32>().ok())
-            .map_or(1, |status| (status & 0xff) as u8),
+        Ending::Finished => outcome.error.as_ref().map_or(1, program_status),
     };
     Ok(ExitCode::from(code))
+}
+
+/// What the program asked for with `sys.exit(3)` or `process.exit(3)`; any other failure is 1.
+fn program_status(error: &ProgramError) -> u8 {
+    let asked = match error.name.as_str() {
+        "SystemExit" => error.message.parse::<i32>().ok(),
+        "Exit" => error.message.strip_prefix("process.exit(").and_then(|m| m.strip_suffix(')')?.parse().ok()),
+        _ => None,
+    };
+    asked.map_or(1, |status| (status & 0xff) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_decides_its_status() {
+        let status = |name: &str, message: &str| {
+            program_status(&ProgramError { name: name.into(), message: message.into() })
+        };
+        assert_eq!(status("SystemExit", "3"), 3);
+        assert_eq!(status("SystemExit", "-1"), 255);
+        assert_eq!(status("SystemExit", "after 7"), 1);
+        assert_eq!(status("Exit", "process.exit(4)"), 4);
+        assert_eq!(status("ValueError", "3"), 1);
+    }
 }

@@ -29,12 +29,11 @@ pub(crate) fn run(config: Config, arguments: SetupArguments) -> anyhow::Result<E
         }
         writeln!(out, "templates are in {}", sources.home.join("templates").display())?;
     }
-    let mut problems = prepared.problems().peekable();
-    let failed = problems.peek().is_some();
-    for problem in problems {
+    for problem in prepared.problems() {
         complain(problem)?;
     }
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    // Without Node there is no JavaScript, but all the rest.
+    Ok(if prepared.python().is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Builds what is missing while a bar shows how far it is.

@@ -15,7 +15,7 @@ use std::{
 };
 
 use anyhow::bail;
-use belljar_sandbox::{Limits, Settings};
+use belljar_sandbox::{Language, Limits, Settings};
 
 pub(crate) use settings::{SETTINGS, Setting};
 use value::Value;
@@ -141,6 +141,11 @@ fn build(resolved: Vec<Resolved>) -> Config {
         node: values.path("node"),
         service: Settings {
             pool_size: values.count("pool.size") as usize,
+            pool_languages: match values.word("pool.languages") {
+                0 => vec![Language::Python, Language::Javascript],
+                1 => vec![Language::Python],
+                _ => vec![Language::Javascript],
+            },
             pool_max_age: values.duration("pool.max_age"),
             contexts_per_caller: values.count("contexts.max") as usize,
             idle_timeout: values.duration("contexts.idle_timeout"),
@@ -154,7 +159,6 @@ fn build(resolved: Vec<Resolved>) -> Config {
                 workspace_bytes: values.bytes("limits.workspace"),
                 tmp_bytes: values.bytes("limits.tmp"),
             },
-            ..Settings::default()
         },
         cgroups: values.demand("isolation.cgroups"),
         landlock: values.demand("isolation.landlock"),

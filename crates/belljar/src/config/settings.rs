@@ -66,6 +66,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Bytes of output that one result shows",
     ),
     setting("pool.size", Accepts::Count(0, 1_000), "3", "Ready sandboxes kept per language"),
+    setting(
+        "pool.languages",
+        Accepts::OneOf(&["all", "python", "javascript"]),
+        "all",
+        "Languages that sandboxes are kept ready for",
+    ),
     setting("pool.max_age", Accepts::Duration, "60m", "A ready sandbox older than this is replaced"),
     setting("limits.cpus", Accepts::Decimal(0.05, 1_024.0), "2", "Processors that one sandbox may use"),
     setting("limits.memory", Accepts::Size, "2048", "Memory of one sandbox"),

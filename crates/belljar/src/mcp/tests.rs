@@ -22,6 +22,10 @@ impl Backend for Broken {
             .subscribe()
     }
 
+    fn guest_digest(&self) -> String {
+        String::new()
+    }
+
     async fn create(
         &self,
         _: &Limits,
