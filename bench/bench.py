@@ -334,7 +334,7 @@ def pipelined(server, ahead, calls):
 
 
 def javascript(table, n):
-    with Server(POOL_LANGUAGES="python,javascript") as server:
+    with Server(POOL_LANGUAGES="all") as server:
         server.warm_up("javascript")
         made, first = create(server, "javascript", n(50), 0.2)
         table.add("JavaScript create_context, pool warm", statistics.median(made), "ms", 1e-3, note=tail(made))

@@ -295,7 +295,7 @@ fn rlimits() -> Finding {
     let (files, core) = (hard("Max open files"), hard("Max core file size"));
     finding(
         "rlimits",
-        files.is_some_and(|n| n <= 1024) && core == Some(0),
+        files.is_some_and(|n| n <= 1024) && core == Some(1),
         format!("files {files:?}, core {core:?}"),
     )
 }

@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs, io,
     os::{
         fd::{AsRawFd, OwnedFd},
@@ -110,19 +110,19 @@ pub(crate) fn interrupt_followers(leader: Pid) {
 
 /// Ends every process but this one and `keep`. Repeats until no new ones appear: a fork bomb runs while we look.
 pub(crate) fn kill_all_but(keep: &[i32]) -> usize {
-    let mut ended = 0;
+    let mut ended = HashSet::new();
     for _ in 0..20 {
         let doomed: Vec<i32> =
             all().into_iter().map(|(pid, _)| pid).filter(|pid| *pid != 1 && !keep.contains(pid)).collect();
         if doomed.is_empty() {
             break;
         }
-        ended += doomed.len();
+        ended.extend(doomed.iter().copied());
         for pid in doomed.into_iter().filter_map(Pid::from_raw) {
             let _ = kill_process(pid, Signal::KILL);
         }
     }
-    ended
+    ended.len()
 }
 
 pub(crate) fn count() -> usize {

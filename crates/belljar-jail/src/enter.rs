@@ -8,6 +8,9 @@ use crate::{
     sys,
 };
 
+/// Things that the kernel counts per user, and that an ordinary user shares with all of its sandboxes.
+const QUOTAS: [(&str, &str); 2] = [("max_inotify_instances", "32"), ("max_inotify_watches", "8192")];
+
 /// What every process inside is held to.
 pub(crate) struct Policy {
     pub(crate) seccomp: Vec<libc::sock_filter>,
@@ -38,6 +41,10 @@ impl Policy {
             return Ok(());
         }
         sys::unshare(libc::CLONE_NEWUSER).doing(|| "make the user namespace".into())?;
+        for (name, limit) in QUOTAS {
+            // Absent where the kernel has no inotify; then there is nothing to use up either.
+            let _ = fs::write(format!("/proc/sys/user/{name}"), limit);
+        }
         fs::write("/proc/self/setgroups", "deny").doing(|| "deny setgroups".into())?;
         fs::write("/proc/self/uid_map", format!("{INSIDE_ID} {uid} 1\n")).doing(|| "map the uid".into())?;
         fs::write("/proc/self/gid_map", format!("{INSIDE_ID} {uid} 1\n")).doing(|| "map the gid".into())?;
@@ -71,7 +78,8 @@ impl Policy {
 /// Name, resource and limit; the same list goes to the zygote.
 pub(crate) fn rlimits(limits: &Limits, has_cgroups: bool) -> Vec<(&'static str, u32, u64)> {
     let mut list = vec![
-        ("core", libc::RLIMIT_CORE, 0),
+        // Not 0: where cores are piped to a program of the host's, only 1 keeps the kernel from starting it.
+        ("core", libc::RLIMIT_CORE, 1),
         ("nofile", libc::RLIMIT_NOFILE, 1024),
         ("memlock", libc::RLIMIT_MEMLOCK, 8 << 20),
         ("msgqueue", libc::RLIMIT_MSGQUEUE, 0),

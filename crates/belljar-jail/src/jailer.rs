@@ -1,7 +1,7 @@
 //! The jailer: a single-threaded process that makes sandboxes, owns them, and ends them all when its server goes.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     time::{Duration, Instant},
@@ -25,6 +25,8 @@ use crate::{
 /// A guest asks for a new interpreter when one died; more than this at once is not honest work.
 const KERNELS_PER_SANDBOX: u32 = 8;
 const GUEST_PACKETS: usize = 4;
+/// So few that neither the jailer nor the zygote ever waits for the other to read.
+const MAX_OUTSTANDING: usize = 32;
 const ZYGOTE_ATTEMPTS: u32 = 3;
 const EXIT_GRACE: Duration = Duration::from_millis(1500);
 
@@ -74,7 +76,9 @@ struct Jailer {
     interpreter_limits: Limits,
     zygote_attempts: u32,
     zygote_failure: Option<String>,
-    waiting: Vec<Waiting>,
+    waiting: VecDeque<Waiting>,
+    /// Forks that the zygote has not answered yet.
+    outstanding: usize,
     /// Interpreters that run, by fork number.
     forks: HashMap<u64, Fork>,
     next_fork: u64,
@@ -88,7 +92,7 @@ impl Jailer {
         spec: JailerSpec,
         guest: &[u8],
     ) -> std::result::Result<Self, (Packets, JailError)> {
-        match prepare::prepare(&spec, guest) {
+        match prepare::prepare(&spec, guest, server.as_fd()) {
             Ok(Prepared { mould, run_dir, uid_base, weaker }) => {
                 let ready = FromJailer::Ready {
                     cgroups: mould.cgroups.as_ref().map_or("none".into(), Cgroups::describe),
@@ -116,7 +120,8 @@ impl Jailer {
                     interpreter_limits: spec.interpreter_limits,
                     zygote_attempts: 0,
                     zygote_failure: None,
-                    waiting: Vec::new(),
+                    waiting: VecDeque::new(),
+                    outstanding: 0,
                     forks: HashMap::new(),
                     next_fork: 0,
                     lingering: Vec::new(),
@@ -205,7 +210,12 @@ impl Jailer {
         }
         let token = self.next_token;
         let uid = if self.uid_base == 0 { 0 } else { self.uid_base + (token as u32 % (UID_RANGE / 2)) };
-        let (sandbox, stream) = self.mould.create(id, limits, first, uid)?;
+        let made = self.mould.create(id, limits, first, uid);
+        if made.is_err() && self.mould.cgroups.is_some() {
+            // Its first process may still be ending.
+            self.lingering.push(id.into());
+        }
+        let (sandbox, stream) = made?;
         self.next_token += 1;
         self.watch(token, sandbox.control.as_fd().as_raw_fd())?;
         self.watch(token, sandbox.pidfd.as_raw_fd())?;
@@ -248,8 +258,8 @@ impl Jailer {
             return refuse_kernel(sandbox, request.kernel, why);
         }
         match &self.zygote {
-            Some(zygote) if zygote.ready => self.fork_kernel(&request),
-            _ => self.waiting.push(request),
+            Some(zygote) if zygote.ready && self.outstanding < MAX_OUTSTANDING => self.fork_kernel(&request),
+            _ => self.waiting.push_back(request),
         }
     }
 
@@ -269,6 +279,7 @@ impl Jailer {
         match asked {
             Ok(()) => {
                 self.next_fork += 1;
+                self.outstanding += 1;
                 sandbox.kernels += 1;
                 self.forks.insert(fork, Fork { sandbox: request.sandbox, kernel: request.kernel });
             }
@@ -301,6 +312,7 @@ impl Jailer {
 
     fn zygote_failed(&mut self, message: String) {
         self.zygote = None;
+        self.outstanding = 0;
         for (_, fork) in self.forks.drain() {
             if let Some(sandbox) = self.sandboxes.get_mut(&fork.sandbox) {
                 sandbox.kernels = sandbox.kernels.saturating_sub(1);
@@ -326,15 +338,14 @@ impl Jailer {
                     zygote.ready = true;
                     self.zygote_attempts = 0;
                     self.tell(&FromJailer::ZygoteReady { seconds, version }, &[]);
-                    for waiting in std::mem::take(&mut self.waiting) {
-                        self.fork_kernel(&waiting);
-                    }
+                    self.fork_waiting();
                 }
-                Ok(Some((FromZygote::Forked, _))) => {}
+                Ok(Some((FromZygote::Forked, _))) => self.answered(),
                 Ok(Some((FromZygote::Failed { id, error }, _))) => {
                     if let Some((sandbox, kernel)) = self.forget_fork(id) {
                         refuse_kernel(sandbox, kernel, &error);
                     }
+                    self.answered();
                 }
                 Ok(Some((FromZygote::Exited { id, status }, _))) => self.kernel_exited(id, status),
                 Ok(Some((FromZygote::Fatal { message }, _))) => {
@@ -346,6 +357,19 @@ impl Jailer {
                 Ok(None) => return self.zygote_failed("the Python zygote ended unexpectedly".into()),
                 Err(e) => return self.zygote_failed(format!("the Python zygote spoke nonsense: {e}")),
             }
+        }
+    }
+
+    fn answered(&mut self) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.fork_waiting();
+    }
+
+    fn fork_waiting(&mut self) {
+        while self.outstanding < MAX_OUTSTANDING
+            && let Some(waiting) = self.waiting.pop_front()
+        {
+            self.fork_kernel(&waiting);
         }
     }
 

@@ -5,10 +5,14 @@ use std::{
     ffi::CString,
     fs::{self, File},
     io::{self, Write},
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    time::Duration,
 };
 
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, memfd_create, open};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, memfd_create, open},
+};
 
 use crate::{
     Doing, JailError, Result,
@@ -27,6 +31,9 @@ use crate::{
 const UID_BASE: u32 = 0x7000_0000;
 pub(crate) const UID_RANGE: u32 = 0x0800_0000;
 
+/// A jailer that has not ended this long after its server does not end by itself any more.
+const LAST_GRACE: Duration = Duration::from_secs(2);
+
 pub(crate) struct Prepared {
     pub(crate) mould: Mould,
     pub(crate) run_dir: RunDir,
@@ -36,7 +43,7 @@ pub(crate) struct Prepared {
     pub(crate) weaker: Vec<String>,
 }
 
-pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8]) -> Result<Prepared> {
+pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -> Result<Prepared> {
     let mut weaker = Vec::new();
     sweep::sweep(&spec.run_dir).doing(|| "sweep what a crash left".into())?;
     let run_dir = RunDir::create(&spec.run_dir, &spec.instance)?;
@@ -60,7 +67,7 @@ pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8]) -> Result<Prepared> {
         become_root_of_a_user_namespace()?;
         0
     };
-    become_first_of_a_pid_namespace()?;
+    become_first_of_a_pid_namespace(server)?;
     sys::unshare(libc::CLONE_NEWNS).doing(|| "make a mount namespace".into())?;
     root::build_and_enter(&spec.root, &run_dir.path.join("root"))?;
 
@@ -120,12 +127,30 @@ fn become_root_of_a_user_namespace() -> Result<()> {
 
 /// Goes on as pid 1 of a new pid namespace. Whatever ends the jailer then ends all that it started, by the kernel's
 /// hand; what loses its parent becomes the jailer's to bury; and the zygote may come back from a sandbox's pid
-/// namespace, which takes rights over the one it left. The first process only waits and passes the status on.
-fn become_first_of_a_pid_namespace() -> Result<()> {
+/// namespace, which takes rights over the one it left. The first process stays outside as a watchdog: a jailer that
+/// hangs must not outlive its server.
+fn become_first_of_a_pid_namespace(server: BorrowedFd<'_>) -> Result<()> {
     match sys::fork(libc::CLONE_NEWPID as u64, None).doing(|| "make a pid namespace".into())? {
         sys::Forked::Child => sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
             .map(drop)
             .doing(|| "die with the first process".into()),
-        sys::Forked::Parent { pid, .. } => sys::exit_now(sys::wait_for(pid)),
+        sys::Forked::Parent { pid, pidfd } => {
+            watch_over(server, pidfd.as_fd());
+            sys::exit_now(sys::wait_for(pid))
+        }
+    }
+}
+
+/// Returns when the jailer has ended, which is helped along some time after its server has gone.
+fn watch_over(server: BorrowedFd<'_>, jailer: BorrowedFd<'_>) {
+    let mut both = [PollFd::new(&jailer, PollFlags::IN), PollFd::new(&server, PollFlags::RDHUP)];
+    while poll(&mut both, None).is_err() {}
+    if both[0].revents().is_empty() {
+        let grace = Timespec { tv_sec: LAST_GRACE.as_secs() as i64, tv_nsec: 0 };
+        let ended = poll(&mut both[..1], Some(&grace));
+        if !matches!(ended, Ok(count) if count > 0) {
+            // Fails only when it has just ended by itself.
+            let _ = rustix::process::pidfd_send_signal(jailer, rustix::process::Signal::KILL);
+        }
     }
 }

@@ -95,7 +95,9 @@ pub(crate) fn mount_private(limits: &Limits, uid: u32) -> Result<()> {
         mount("belljar", *path, "tmpfs", flags, Some(options.as_c_str()))
             .doing(|| format!("mount {path}"))?;
     }
-    mount_proc("/proc")
+    mount_proc("/proc")?;
+    // The kernel's command line is the host's business.
+    mount_bind_recursive("/dev/null", "/proc/cmdline").doing(|| "cover /proc/cmdline".into())
 }
 
 fn mount_proc(at: &str) -> Result<()> {

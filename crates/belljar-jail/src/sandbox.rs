@@ -58,13 +58,7 @@ impl Mould {
         if let Some(cgroups) = cgroups {
             cgroups.create(id, limits)?;
         }
-        let made = self.start(id, limits, first, uid, cgroups);
-        if made.is_err()
-            && let Some(cgroups) = cgroups
-        {
-            cgroups.remove(id);
-        }
-        made
+        self.start(id, limits, first, uid, cgroups)
     }
 
     fn start(

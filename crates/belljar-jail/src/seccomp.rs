@@ -18,6 +18,17 @@ const NAMESPACE_FLAGS: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWNET) as u64;
 
 const SOCKET_FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
+const SOCKET_PROTOCOLS: [i32; 3] = [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP];
+
+/// Options of `SOL_SOCKET` that are refused: a lingering socket can make whoever closes it last wait, and that may
+/// be somebody outside; attached programs take memory of the whole machine's.
+const REFUSED_OPTIONS: [i32; 5] = [
+    libc::SO_LINGER,
+    libc::SO_ATTACH_FILTER,
+    libc::SO_ATTACH_BPF,
+    libc::SO_ATTACH_REUSEPORT_CBPF,
+    libc::SO_ATTACH_REUSEPORT_EBPF,
+];
 
 /// Terminal and descriptor ioctls that ordinary programs make. No TIOCSTI, no TIOCLINUX.
 const IOCTLS: [u64; 14] = [
@@ -44,7 +55,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_pwrite64, libc::SYS_readv, libc::SYS_writev, libc::SYS_preadv, libc::SYS_pwritev,
     libc::SYS_preadv2, libc::SYS_pwritev2, libc::SYS_openat, libc::SYS_openat2, libc::SYS_close_range,
     libc::SYS_dup, libc::SYS_dup3, libc::SYS_fcntl, libc::SYS_flock, libc::SYS_fsync, libc::SYS_fdatasync,
-    libc::SYS_sync, libc::SYS_syncfs, libc::SYS_sync_file_range, libc::SYS_truncate, libc::SYS_ftruncate,
+    libc::SYS_syncfs, libc::SYS_sync_file_range, libc::SYS_truncate, libc::SYS_ftruncate,
     libc::SYS_fallocate, libc::SYS_fadvise64, libc::SYS_readahead, libc::SYS_getdents64, libc::SYS_getcwd,
     libc::SYS_chdir, libc::SYS_fchdir, libc::SYS_mkdirat, libc::SYS_mknodat, libc::SYS_unlinkat,
     libc::SYS_renameat, libc::SYS_renameat2, libc::SYS_linkat, libc::SYS_symlinkat, libc::SYS_readlinkat,
@@ -68,10 +79,10 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmctl, libc::SYS_shmdt, libc::SYS_semget, libc::SYS_semop,
     libc::SYS_semctl, libc::SYS_semtimedop, libc::SYS_msgget, libc::SYS_msgsnd, libc::SYS_msgrcv,
     libc::SYS_msgctl,
-    // sockets: socket and socketpair are filtered below
+    // sockets: socket, socketpair and setsockopt are filtered below
     libc::SYS_connect, libc::SYS_accept, libc::SYS_accept4, libc::SYS_sendto, libc::SYS_recvfrom,
     libc::SYS_sendmsg, libc::SYS_recvmsg, libc::SYS_sendmmsg, libc::SYS_recvmmsg, libc::SYS_shutdown,
-    libc::SYS_bind, libc::SYS_listen, libc::SYS_getsockname, libc::SYS_getpeername, libc::SYS_setsockopt,
+    libc::SYS_bind, libc::SYS_listen, libc::SYS_getsockname, libc::SYS_getpeername,
     libc::SYS_getsockopt,
     // processes, signals, threads: clone is filtered below, clone3 answers ENOSYS so that libraries fall back
     libc::SYS_execve, libc::SYS_execveat, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_wait4,
@@ -96,7 +107,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_clock_gettime, libc::SYS_clock_getres, libc::SYS_clock_nanosleep, libc::SYS_nanosleep,
     libc::SYS_gettimeofday, libc::SYS_times, libc::SYS_getitimer, libc::SYS_setitimer,
     libc::SYS_timer_create, libc::SYS_timer_settime, libc::SYS_timer_gettime, libc::SYS_timer_getoverrun,
-    libc::SYS_timer_delete, libc::SYS_getrusage, libc::SYS_prlimit64, libc::SYS_getrlimit,
+    libc::SYS_timer_delete, libc::SYS_getrusage, libc::SYS_getrlimit,
     libc::SYS_setrlimit, libc::SYS_uname, libc::SYS_sysinfo, libc::SYS_getrandom,
     // a sandbox may restrict itself further
     libc::SYS_landlock_create_ruleset, libc::SYS_landlock_add_rule, libc::SYS_landlock_restrict_self,
@@ -122,31 +133,48 @@ const ALLOWED_HERE: &[libc::c_long] = &[];
 pub fn program() -> Result<Vec<libc::sock_filter>> {
     let unfiltered = ALLOWED.iter().chain(ALLOWED_HERE).map(|&nr| (nr, Vec::new()));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = unfiltered.collect();
-    let when = |arg, len, op, value| -> Result<SeccompRule> {
-        let condition = SeccompCondition::new(arg, len, op, value).doing(|| "seccomp condition".into())?;
-        SeccompRule::new(vec![condition]).doing(|| "seccomp rule".into())
-    };
-    let no_namespaces = SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS);
-    rules.insert(libc::SYS_clone, vec![when(0, SeccompCmpArgLen::Qword, no_namespaces, 0)?]);
-    let families =
-        SOCKET_FAMILIES.iter().map(|&f| when(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, f as u64));
-    rules.insert(libc::SYS_socket, families.collect::<Result<_>>()?);
-    let local_only = when(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, libc::AF_UNIX as u64)?;
-    rules.insert(libc::SYS_socketpair, vec![local_only]);
-    let ioctls = IOCTLS.iter().map(|&r| when(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, r));
+    let equal = |arg, value: i32| condition(arg, SeccompCmpOp::Eq, value as u64);
+    let no_namespaces = condition(0, SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS), 0)?;
+    rules.insert(libc::SYS_clone, vec![all(vec![no_namespaces])?]);
+    let mut sockets = Vec::new();
+    for family in SOCKET_FAMILIES {
+        for protocol in SOCKET_PROTOCOLS {
+            sockets.push(all(vec![equal(0, family)?, equal(2, protocol)?])?);
+        }
+    }
+    rules.insert(libc::SYS_socket, sockets);
+    rules.insert(libc::SYS_socketpair, vec![all(vec![equal(0, libc::AF_UNIX)?])?]);
+    let other_level = condition(1, SeccompCmpOp::Ne, libc::SOL_SOCKET as u64)?;
+    let harmless = REFUSED_OPTIONS.iter().map(|&o| condition(2, SeccompCmpOp::Ne, o as u64));
+    rules.insert(libc::SYS_setsockopt, vec![all(vec![other_level])?, all(harmless.collect::<Result<_>>()?)?]);
+    let ioctls = IOCTLS.iter().map(|&r| all(vec![condition(1, SeccompCmpOp::Eq, r)?]));
     rules.insert(libc::SYS_ioctl, ioctls.collect::<Result<_>>()?);
+    // Its own limits only: the guest has the same user.
+    rules.insert(libc::SYS_prlimit64, vec![all(vec![equal(0, 0)?])?]);
 
     let arch = std::env::consts::ARCH.try_into().doing(|| "seccomp on this architecture".into())?;
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch)
         .doing(|| "build the seccomp filter".into())?;
     let program: BpfProgram = filter.try_into().doing(|| "compile the seccomp filter".into())?;
-    Ok(answer_enosys(program, libc::SYS_clone3 as u32))
+    // `clone3` hides its flags behind a pointer, so it cannot be filtered, and C libraries fall back to `clone` only
+    // when told that it does not exist. `sync` would write the whole machine's files; all of a sandbox's are in memory.
+    Ok(answer(program, &[(libc::SYS_clone3, libc::ENOSYS), (libc::SYS_sync, 0)]))
 }
 
-/// Puts a test in front of the filter's chain: `clone3` hides its flags behind a pointer, so it cannot be
-/// filtered, and C libraries fall back to `clone` only when told that it does not exist.
-fn answer_enosys(program: BpfProgram, nr: u32) -> Vec<libc::sock_filter> {
+/// Compares 32 bits, except for flags, which may have more.
+fn condition(arg: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition> {
+    let wide = matches!(op, SeccompCmpOp::MaskedEq(_));
+    let length = if wide { SeccompCmpArgLen::Qword } else { SeccompCmpArgLen::Dword };
+    SeccompCondition::new(arg, length, op, value).doing(|| "seccomp condition".into())
+}
+
+fn all(conditions: Vec<SeccompCondition>) -> Result<SeccompRule> {
+    SeccompRule::new(conditions).doing(|| "seccomp rule".into())
+}
+
+/// Puts tests in front of the filter's chain: these calls are not made, but answered with the given error.
+fn answer(program: BpfProgram, answers: &[(libc::c_long, i32)]) -> Vec<libc::sock_filter> {
     const LOAD_WORD: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;
     const RETURN: u16 = 0x06;
@@ -154,9 +182,11 @@ fn answer_enosys(program: BpfProgram, nr: u32) -> Vec<libc::sock_filter> {
         program.iter().map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k }).collect();
     // The compiled filter checks the architecture first, then loads the call's number (offset 0 of its data).
     let load = code.iter().position(|i| i.code == LOAD_WORD && i.k == 0).map_or(0, |at| at + 1);
-    let enosys = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
-    code.insert(load, libc::sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: nr });
-    code.insert(load + 1, libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: enosys });
+    for (nr, errno) in answers {
+        let errno = libc::SECCOMP_RET_ERRNO | *errno as u32;
+        code.insert(load, libc::sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: *nr as u32 });
+        code.insert(load + 1, libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: errno });
+    }
     code
 }
 
@@ -177,10 +207,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clone3_is_tested_right_after_the_number_is_loaded() {
+    fn answered_calls_are_tested_right_after_the_number_is_loaded() {
         let code = program().unwrap();
         let at = code.iter().position(|i| i.code == 0x15 && i.k == libc::SYS_clone3 as u32).unwrap();
-        assert_eq!((code[at - 1].code, code[at - 1].k), (0x20, 0), "the instruction before loads the number");
+        let loaded = code.iter().position(|i| (i.code, i.k) == (0x20, 0)).unwrap();
+        assert_eq!(at, loaded + 3, "after the one for sync");
         assert_eq!(code[at + 1].k, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32);
         assert!(code.len() < 4096, "the kernel takes at most 4096 instructions");
     }

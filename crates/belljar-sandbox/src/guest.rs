@@ -27,6 +27,9 @@ use tokio::{
 const INBOX: usize = 8;
 /// Output comes in small pieces; whoever sends more in one is not our guest.
 const MAX_OUTPUT_PIECE: usize = 1 << 20;
+const OUTBOX: usize = 8;
+/// A few messages may come for callers who gave up; a guest that keeps talking to nobody is cut off.
+const MAX_UNKNOWN: u32 = 10_000;
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
 
 /// Why a guest did not answer.
@@ -54,7 +57,8 @@ struct Calls {
 }
 
 pub(crate) struct GuestClient {
-    writer: tokio::sync::Mutex<OwnedWriteHalf>,
+    /// A task writes what is sent here, so that a caller who gives up never leaves half a frame behind.
+    writer: mpsc::Sender<Vec<u8>>,
     calls: Arc<Mutex<Calls>>,
     next: AtomicU64,
 }
@@ -63,6 +67,13 @@ pub(crate) struct GuestClient {
 pub(crate) struct Pending {
     pub(crate) id: u64,
     inbox: mpsc::Receiver<Incoming>,
+    calls: Arc<Mutex<Calls>>,
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        lock(&self.calls).open.remove(&self.id);
+    }
 }
 
 impl Pending {
@@ -91,7 +102,9 @@ impl GuestClient {
         }
         let calls: Arc<Mutex<Calls>> = Arc::default();
         tokio::spawn(listen(reader, decoder, Arc::clone(&calls)));
-        Ok(Self { writer: tokio::sync::Mutex::new(writer), calls, next: AtomicU64::new(1) })
+        let (sender, frames) = mpsc::channel(OUTBOX);
+        tokio::spawn(write(writer, frames));
+        Ok(Self { writer: sender, calls, next: AtomicU64::new(1) })
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -110,9 +123,9 @@ impl GuestClient {
             }
             calls.open.insert(id, sender);
         }
-        let written = self.writer.lock().await.write_all(&frame).await;
-        written.map_err(|_| GuestError::Gone)?;
-        Ok(Pending { id, inbox })
+        let pending = Pending { id, inbox, calls: Arc::clone(&self.calls) };
+        self.writer.send(frame).await.map_err(|_| GuestError::Gone)?;
+        Ok(pending)
     }
 
     /// For calls that are answered by a reply alone.
@@ -126,16 +139,29 @@ impl GuestClient {
     }
 }
 
+async fn write(mut writer: OwnedWriteHalf, mut frames: mpsc::Receiver<Vec<u8>>) {
+    while let Some(frame) = frames.recv().await {
+        if writer.write_all(&frame).await.is_err() {
+            break;
+        }
+    }
+}
+
 async fn listen(mut reader: OwnedReadHalf, mut decoder: Decoder, calls: Arc<Mutex<Calls>>) {
+    let mut unknown = 0;
     while let Ok((message, body)) = receive(&mut reader, &mut decoder).await {
+        if unknown > MAX_UNKNOWN {
+            break;
+        }
         match message {
             FromGuest::Hello { .. } => break,
             FromGuest::Event { event: Event::Output { .. }, .. } if body.len() > MAX_OUTPUT_PIECE => break,
             FromGuest::Event { id, event } => {
                 let sender = lock(&calls).open.get(&id).cloned();
-                if let Some(sender) = sender {
-                    // A caller that gave up does not want it.
-                    let _ = sender.send(Incoming::Event(event, body)).await;
+                match sender {
+                    // A caller that is just giving up does not want it.
+                    Some(sender) => drop(sender.send(Incoming::Event(event, body)).await),
+                    None => unknown += 1,
                 }
             }
             FromGuest::Reply { id, reply } => {

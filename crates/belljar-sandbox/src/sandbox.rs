@@ -130,7 +130,6 @@ impl Sandbox {
         let mut told = false;
         loop {
             let incoming = tokio::select! {
-                biased;
                 incoming = pending.next() => incoming?,
                 () = cancel.cancelled(), if !told => {
                     told = true;

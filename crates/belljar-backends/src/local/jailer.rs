@@ -135,6 +135,10 @@ impl Jailer {
         receiver
     }
 
+    pub(super) fn forget(&self, id: &str) {
+        self.waiting().lives.remove(id);
+    }
+
     /// Sends a request that is answered with a stream.
     pub(super) async fn ask(&self, id: &str, request: &ToJailer) -> Result<OwnedFd, BackendError> {
         let (sender, receiver) = oneshot::channel();
@@ -150,7 +154,8 @@ impl Jailer {
     }
 
     pub(super) fn tell(&self, request: &ToJailer) -> Result<(), BackendError> {
-        self.socket.send(request, &[]).map_err(|e| BackendError::new(format!("reach the jailer: {e}")))
+        // Never waits: a jailer that does not read would hold up everybody.
+        self.socket.send_now(request, &[]).map_err(|e| BackendError::new(format!("reach the jailer: {e}")))
     }
 
     /// Tells the jailer to end everything, by closing the way it hears from us.

@@ -18,6 +18,9 @@ use tokio::{net::UnixStream, sync::watch};
 use crate::templates::{self, Sources, Templates};
 use jailer::{Jailer, Report};
 
+/// Ending a sandbox takes milliseconds.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     pub sources: Sources,
@@ -155,7 +158,8 @@ impl Backend for LocalBackend {
         let id = uuid::Uuid::new_v4().simple().to_string();
         let life = jailer.watch_life(&id);
         let limits = jail_limits(limits);
-        let stream = jailer.ask(&id, &ToJailer::Create { id: id.clone(), limits, first }).await?;
+        let asked = jailer.ask(&id, &ToJailer::Create { id: id.clone(), limits, first }).await;
+        let stream = asked.inspect_err(|_| jailer.forget(&id))?;
         let first = Mutex::new(Some(stream));
         Ok(Arc::new(LocalMachine { id, jailer: Arc::clone(jailer), life, first }))
     }
@@ -210,9 +214,11 @@ impl Machine for LocalMachine {
         if life.borrow().is_none() {
             self.jailer.tell(&ToJailer::Destroy { id: self.id.clone() })?;
         }
-        // The sender lives until the sandbox or the jailer is gone: both are what is waited for.
-        let _ = life.wait_for(Option::is_some).await;
-        Ok(())
+        // An error means that the jailer is gone, and everything with it.
+        match tokio::time::timeout(END_LIMIT, life.wait_for(Option::is_some)).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(BackendError::new(format!("it has not ended after {} s", END_LIMIT.as_secs()))),
+        }
     }
 
     async fn ended(&self) -> String {

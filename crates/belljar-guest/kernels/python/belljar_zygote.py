@@ -369,12 +369,12 @@ class Zygote:
         self.control.detach()
         close_range(3, high - 1)
         close_range(high + 1, 0x7FFFFFFF)
-        os.chdir(message.get("cwd") or "/")
         os.environ.update(message.get("env") or {})
         if "TZ" in os.environ:
             time.tzset()
         self.reseed()
         self.entry.restrict()
+        os.chdir(message.get("cwd") or "/")  # only now: an import must not find a user's file before
         gc.enable()
 
     @staticmethod
