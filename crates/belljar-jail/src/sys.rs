@@ -278,3 +278,51 @@ pub(crate) fn wait_for(pid: i32) -> i32 {
     }
     if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 70 }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::fd::AsFd};
+
+    use super::*;
+
+    /// Version 2 of cgroups starts processes right inside theirs. Needs a writable cgroup2 mount: where there is none,
+    /// nothing can be shown.
+    #[test]
+    fn a_process_starts_inside_its_cgroup() {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let Some(top) = mounts.lines().find_map(|line| {
+            line.contains(" - cgroup2 ").then(|| line.split(' ').nth(4).unwrap_or_default().to_string())
+        }) else {
+            return;
+        };
+        let dir = format!("{top}/belljar-test-{}", std::process::id());
+        if fs::create_dir(&dir).is_err() {
+            return;
+        }
+        let fd = fs::File::open(&dir).unwrap();
+        let forked = fork(0, Some(fd.as_fd())).unwrap();
+        let Forked::Parent { pid, .. } = forked else {
+            // The test's other threads may have held the allocator's lock when this one was copied: no allocation.
+            let mut own = [0; 4096];
+            let flags = rustix::fs::OFlags::RDONLY;
+            let read = rustix::fs::open(c"/proc/self/cgroup", flags, rustix::fs::Mode::empty())
+                .and_then(|file| rustix::io::read(file, &mut own));
+            let inside =
+                read.is_ok_and(|count| own[..count].windows(13).any(|part| part == b"belljar-test-"));
+            exit_now(if inside { 0 } else { 1 })
+        };
+        let code = wait_for(pid);
+        fs::remove_dir(&dir).unwrap();
+        assert_eq!(code, 0);
+    }
+
+    #[test]
+    fn capabilities_and_limits_are_read_as_the_kernel_has_them() {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let effective = status.lines().find_map(|l| l.strip_prefix("CapEff:")).unwrap().trim();
+        let effective = u64::from_str_radix(effective, 16).unwrap();
+        assert_eq!(has_sys_admin(), effective & (1 << CAP_SYS_ADMIN) != 0);
+        let files = get_rlimit(libc::RLIMIT_NOFILE).unwrap();
+        assert!(files.rlim_cur <= files.rlim_max);
+    }
+}

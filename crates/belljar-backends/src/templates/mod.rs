@@ -10,11 +10,13 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
+    time::SystemTime,
 };
 
 pub use node::Node;
 pub use python::Python;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
 
 /// Says what is being done and how far it is, from 0 to 1.
@@ -161,6 +163,46 @@ fn remove_stale(keep: &Path) {
     }
 }
 
+/// An interpreter that was found, and the state in which its file was then.
+#[derive(Serialize, Deserialize)]
+struct Remembered<T> {
+    key: String,
+    executable: PathBuf,
+    size: u64,
+    modified: Option<SystemTime>,
+    found: T,
+}
+
+/// What `find` finds, or found the last time: asking an interpreter who it is takes a tenth of a second. Found again
+/// when the setting or PATH changes, or the interpreter's own file does.
+fn remember<T: Serialize + DeserializeOwned>(
+    sources: &Sources,
+    name: &str,
+    setting: Option<&Path>,
+    executable: impl Fn(&T) -> PathBuf,
+    find: impl FnOnce() -> Result<T, TemplateError>,
+) -> Result<T, TemplateError> {
+    let key = format!("{setting:?} {:?}", std::env::var_os("PATH"));
+    let state = |path: &Path| fs::metadata(path).ok().map(|m| (m.len(), m.modified().ok()));
+    let note = sources.directory().join(format!("{name}.json"));
+    let known = fs::read(&note).ok().and_then(|json| serde_json::from_slice::<Remembered<T>>(&json).ok());
+    if let Some(known) = known
+        && known.key == key
+        && state(&known.executable) == Some((known.size, known.modified))
+    {
+        return Ok(known.found);
+    }
+    let found = find()?;
+    let executable = executable(&found);
+    if let Some((size, modified)) = state(&executable)
+        && let Ok(json) = serde_json::to_vec(&Remembered { key, executable, size, modified, found: &found })
+    {
+        // Only a matter of speed, so it may fail.
+        let _ = fs::create_dir_all(sources.directory()).and_then(|()| fs::write(&note, json));
+    }
+    Ok(found)
+}
+
 pub(crate) fn hex_digest(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -180,4 +222,84 @@ fn capture(command: &mut Command) -> Result<String, TemplateError> {
         return Err(TemplateError::new(format!("{name} failed: {}", last.join("\n"))));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn sources() -> (tempfile::TempDir, Sources) {
+        let home = tempfile::tempdir().unwrap();
+        let sources = Sources { home: home.path().to_path_buf(), python: None, node: None };
+        (home, sources)
+    }
+
+    #[test]
+    fn a_template_appears_whole_or_not_at_all() {
+        let (_home, sources) = sources();
+        let target = sources.directory().join("python-1");
+        let failed = build_atomically(&target, |fresh| {
+            fs::write(fresh.join("half"), "x").unwrap();
+            Err(TemplateError::new("no network"))
+        });
+        assert!(failed.is_err() && !target.exists());
+        assert_eq!(fs::read_dir(sources.directory()).unwrap().count(), 0, "nothing is left of it");
+        build_atomically(&target, |fresh| {
+            fs::write(fresh.join("whole"), "x").unwrap();
+            Ok(())
+        })
+        .unwrap();
+        assert!(target.join("whole").is_file());
+        build_atomically(&target, |_| panic!("it is there already")).unwrap();
+    }
+
+    #[test]
+    fn an_old_template_goes_when_nobody_uses_it() {
+        let (_home, sources) = sources();
+        let [used, unused, other, new] = ["python-used", "python-unused", "node-other", "python-new"]
+            .map(|name| sources.directory().join(name));
+        for path in [&used, &unused, &other] {
+            fs::create_dir_all(path).unwrap();
+        }
+        fs::create_dir_all(sources.directory().join(".python-crashed")).unwrap();
+        let _hold = hold(&used).unwrap();
+        build_atomically(&new, |_| Ok(())).unwrap();
+        let mut left: Vec<_> = fs::read_dir(sources.directory())
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["node-other", "python-new", "python-used"]);
+    }
+
+    #[test]
+    fn an_interpreter_is_asked_again_when_its_file_changes() {
+        let (home, sources) = sources();
+        let program = home.path().join("python3");
+        fs::write(&program, "one").unwrap();
+        let asked = Cell::new(0);
+        let find = || {
+            remember(
+                &sources,
+                "python",
+                None,
+                |path: &PathBuf| path.clone(),
+                || {
+                    asked.set(asked.get() + 1);
+                    Ok(program.clone())
+                },
+            )
+        };
+        assert_eq!(find().unwrap(), program);
+        assert_eq!(find().unwrap(), program);
+        assert_eq!(asked.get(), 1);
+        fs::write(&program, "another").unwrap();
+        find().unwrap();
+        assert_eq!(asked.get(), 2);
+        fs::remove_file(&program).unwrap();
+        find().unwrap();
+        assert_eq!(asked.get(), 3);
+    }
 }

@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use super::{Hold, Sources, TemplateError, build_atomically, capture, hex_digest, hold};
+use super::{Hold, Sources, TemplateError, build_atomically, capture, hex_digest, hold, remember};
 
 const KERNEL: &str = include_str!("../../../belljar-guest/kernels/node/kernel.cjs");
 const OLDEST: u32 = 18;
@@ -25,6 +25,11 @@ pub struct Node {
 impl Node {
     /// Executable and version of the first usable Node of the host.
     pub fn find(sources: &Sources) -> Result<(PathBuf, String), TemplateError> {
+        let executable = |(path, _): &(PathBuf, String)| path.clone();
+        remember(sources, "node", sources.node.as_deref(), executable, || Self::look_for(sources))
+    }
+
+    fn look_for(sources: &Sources) -> Result<(PathBuf, String), TemplateError> {
         let candidates: Vec<PathBuf> = match &sources.node {
             Some(path) => vec![path.clone()],
             None => NAMES.iter().map(PathBuf::from).collect(),

@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Hold, Progress, Sources, TemplateError, build_atomically, capture, hex_digest, hold};
+use super::{Hold, Progress, Sources, TemplateError, build_atomically, capture, hex_digest, hold, remember};
 
 const REQUIREMENTS: &str = include_str!("../../templates/python-requirements.txt");
 /// The kernel's sources: a template of its own, because they change more often than the packages.
@@ -78,6 +78,11 @@ impl Found {
 impl Python {
     /// The first usable Python of the host.
     pub fn find(sources: &Sources) -> Result<Found, TemplateError> {
+        let executable = |found: &Found| found.executable.clone();
+        remember(sources, "python", sources.python.as_deref(), executable, || Self::look_for(sources))
+    }
+
+    fn look_for(sources: &Sources) -> Result<Found, TemplateError> {
         let candidates: Vec<PathBuf> = match &sources.python {
             Some(path) => vec![path.clone()],
             None => NAMES.iter().map(PathBuf::from).collect(),
