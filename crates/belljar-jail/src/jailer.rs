@@ -162,6 +162,7 @@ impl Jailer {
             }
             self.reap();
             self.remove_lingering();
+            self.mould.prepare_network();
         }
     }
 

@@ -2,6 +2,7 @@
 //! of a world that holds nothing but what sandboxes are made of.
 
 use std::{
+    cell::Cell,
     ffi::CString,
     fs::{self, File},
     io::{self, Write},
@@ -92,7 +93,8 @@ pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -
         .map(|(k, v)| CString::new(format!("{k}={v}")).doing(|| format!("environment {k}")))
         .collect::<Result<_>>()?;
     let guest = sealed(guest).doing(|| "load the guest".into())?;
-    let mould = Mould { guest, env, config: spec.guest.clone(), policy, cgroups };
+    let mould =
+        Mould { guest, env, config: spec.guest.clone(), policy, cgroups, spare_network: Cell::new(false) };
     Ok(Prepared { mould, run_dir, uid_base, weaker })
 }
 

@@ -1,6 +1,7 @@
 //! One sandbox, from its first process to its last trace.
 
 use std::{
+    cell::Cell,
     ffi::{CStr, CString},
     fs::File,
     io::{Read, Write},
@@ -43,6 +44,8 @@ pub(crate) struct Mould {
     pub(crate) config: GuestConfig,
     pub(crate) policy: Policy,
     pub(crate) cgroups: Option<Cgroups>,
+    /// Whether the network namespace this process is in was made for the next sandbox.
+    pub(crate) spare_network: Cell<bool>,
 }
 
 impl Mould {
@@ -77,6 +80,9 @@ impl Mould {
         let (control, guest_control) = Packets::pair().doing(|| "make the control socket".into())?;
         let (status, child_status) = pipe_with(PipeFlags::CLOEXEC).doing(|| "make a pipe".into())?;
         let mut namespaces = sys::NEW_ALL;
+        if self.spare_network.take() {
+            namespaces &= !(libc::CLONE_NEWNET as u64);
+        }
         for (layer, flag) in [
             (Layer::Network, libc::CLONE_NEWNET),
             (Layer::Ipc, libc::CLONE_NEWIPC),
@@ -93,7 +99,7 @@ impl Mould {
         let (pid, pidfd) = match forked {
             sys::Forked::Parent { pid, pidfd } => (pid, pidfd),
             sys::Forked::Child => {
-                let error = self.become_guest(limits, uid, entrances, &guest_control);
+                let error = self.become_guest(limits, uid, namespaces, entrances, &guest_control);
                 let text = serde_json::to_vec(&error).unwrap_or_default();
                 // Nobody else could be told if this fails.
                 let _ = File::from(child_status).write_all(&text);
@@ -121,11 +127,22 @@ impl Mould {
         Ok((sandbox, stream))
     }
 
+    /// Moves on to a fresh network namespace, which the next sandbox inherits: they are the slow part of making one, so
+    /// this is done while nobody waits. Nothing in here uses the network.
+    pub(crate) fn prepare_network(&self) {
+        if self.policy.has(Layer::Network) && !self.spare_network.get() {
+            let made = sys::unshare(libc::CLONE_NEWNET).and_then(|()| sys::loopback_up());
+            // Where it fails, the next sandbox makes its own and says why it cannot.
+            self.spare_network.set(made.is_ok());
+        }
+    }
+
     /// Runs in the new process. Returns only when something failed.
     fn become_guest(
         &self,
         limits: &Limits,
         uid: u32,
+        namespaces: u64,
         entrances: Vec<OwnedFd>,
         control: &OwnedFd,
     ) -> JailError {
@@ -135,7 +152,7 @@ impl Mould {
             }
             sys::unshare(libc::CLONE_NEWCGROUP).doing(|| "make the cgroup namespace".into())?;
             root::mount_private(limits, uid)?;
-            if self.policy.has(Layer::Network) {
+            if self.policy.has(Layer::Network) && namespaces & libc::CLONE_NEWNET as u64 != 0 {
                 sys::loopback_up().doing(|| "bring loopback up".into())?;
             }
             if self.policy.has(Layer::Uts) {

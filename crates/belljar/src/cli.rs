@@ -138,6 +138,12 @@ mod tests {
     }
 
     #[test]
+    fn the_help_is_as_agreed() {
+        let mut command = Cli::command().args(config::SETTINGS.iter().map(flag));
+        insta::assert_snapshot!(command.render_long_help().to_string());
+    }
+
+    #[test]
     fn settings_are_flags_before_and_after_the_command() {
         let after = read("belljar mcp --toolsets contexts --run-timeout 5m --default-context").unwrap();
         let before = read("belljar --toolsets contexts --run-timeout=5m --default-context=true mcp").unwrap();

@@ -155,3 +155,69 @@ fn as_text(report: &Report) -> String {
     });
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let finding = |layer, status, detail: &str, fix: Option<&str>| Finding {
+            layer,
+            status,
+            detail: detail.into(),
+            fix: fix.map(Into::into),
+        };
+        let probed =
+            |layer: &str, held, detail: &str| Probed { layer: layer.into(), held, detail: detail.into() };
+        Report {
+            ok: true,
+            version: "0.1.0",
+            layers: vec![
+                finding("kernel", Status::Present, "Linux 6.8.0", None),
+                finding(
+                    "cgroups",
+                    Status::Weaker,
+                    "limits hold for single processes only",
+                    Some("run as root"),
+                ),
+            ],
+            templates: vec![Template {
+                name: "javascript",
+                status: Status::Missing,
+                detail: "Node 18 or newer is needed for JavaScript: node is 12.22.9".into(),
+                fix: Some("apt-get install nodejs".into()),
+            }],
+            problem: None,
+            escape_test: vec![probed("seccomp", true, "mode 2, not refused: []")],
+            sandbox_ms: Some(3.0),
+        }
+    }
+
+    #[test]
+    fn a_person_reads_what_is_there_what_is_missing_and_the_fix() {
+        insta::assert_snapshot!(as_text(&report()));
+    }
+
+    #[test]
+    fn a_broken_layer_is_not_overlooked() {
+        let broken = Report {
+            ok: false,
+            problem: Some("make a user namespace as an ordinary user: Operation not permitted".into()),
+            escape_test: vec![Probed {
+                layer: "landlock".into(),
+                held: false,
+                detail: "16 more rule sets fit".into(),
+            }],
+            ..report()
+        };
+        insta::assert_snapshot!(as_text(&broken));
+    }
+
+    #[test]
+    fn a_probe_may_fail_only_where_the_survey_said_so() {
+        let report = report();
+        let probed = |layer: &str| Probed { layer: layer.into(), held: false, detail: String::new() };
+        assert!(is_optional(&probed("cgroup namespace"), &report.layers));
+        assert!(!is_optional(&probed("seccomp"), &report.layers));
+    }
+}
