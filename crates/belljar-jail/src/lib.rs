@@ -4,6 +4,7 @@
 //! starts by re-executing itself. The server asks it for sandboxes over a socket ([`protocol`]); it never
 //! forks inside a threaded runtime. When that socket closes the jailer ends every sandbox and itself.
 
+mod bpf;
 pub mod cgroup;
 mod enter;
 pub mod jailer;

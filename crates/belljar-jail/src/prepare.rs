@@ -82,7 +82,7 @@ pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -
         weaker.push(why.into());
     }
     let policy = Policy {
-        seccomp: seccomp::program()?,
+        seccomp: seccomp::program(),
         landlock,
         omit: spec.omit.clone(),
         has_cgroups: cgroups.is_some(),

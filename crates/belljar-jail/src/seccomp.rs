@@ -1,21 +1,15 @@
 //! The system calls a sandbox may make. Everything that is not listed here answers EPERM.
 
-use std::collections::BTreeMap;
-
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-};
-
-use crate::{Doing, Result};
+use crate::bpf::{Filter, Test};
 
 /// Namespace flags that `clone` must not carry.
-const NAMESPACE_FLAGS: u64 = (libc::CLONE_NEWNS
+const NAMESPACE_FLAGS: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNET) as u64;
+    | libc::CLONE_NEWNET) as u32;
 
 const SOCKET_FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 const SOCKET_PROTOCOLS: [i32; 3] = [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP];
@@ -130,64 +124,39 @@ const ALLOWED_HERE: &[libc::c_long] = &[
 const ALLOWED_HERE: &[libc::c_long] = &[];
 
 /// The filter as the kernel wants it.
-pub fn program() -> Result<Vec<libc::sock_filter>> {
-    let unfiltered = ALLOWED.iter().chain(ALLOWED_HERE).map(|&nr| (nr, Vec::new()));
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = unfiltered.collect();
-    let equal = |arg, value: i32| condition(arg, SeccompCmpOp::Eq, value as u64);
-    let no_namespaces = condition(0, SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS), 0)?;
-    rules.insert(libc::SYS_clone, vec![all(vec![no_namespaces])?]);
+pub fn program() -> Vec<libc::sock_filter> {
+    filter().compile()
+}
+
+fn filter() -> Filter {
     let mut sockets = Vec::new();
     for family in SOCKET_FAMILIES {
         for protocol in SOCKET_PROTOCOLS {
-            sockets.push(all(vec![equal(0, family)?, equal(2, protocol)?])?);
+            sockets.push(vec![Test::equal(0, family as u32), Test::equal(2, protocol as u32)]);
         }
     }
-    rules.insert(libc::SYS_socket, sockets);
-    rules.insert(libc::SYS_socketpair, vec![all(vec![equal(0, libc::AF_UNIX)?])?]);
-    let other_level = condition(1, SeccompCmpOp::Ne, libc::SOL_SOCKET as u64)?;
-    let harmless = REFUSED_OPTIONS.iter().map(|&o| condition(2, SeccompCmpOp::Ne, o as u64));
-    rules.insert(libc::SYS_setsockopt, vec![all(vec![other_level])?, all(harmless.collect::<Result<_>>()?)?]);
-    let ioctls = IOCTLS.iter().map(|&r| all(vec![condition(1, SeccompCmpOp::Eq, r)?]));
-    rules.insert(libc::SYS_ioctl, ioctls.collect::<Result<_>>()?);
-    // Its own limits only: the guest has the same user.
-    rules.insert(libc::SYS_prlimit64, vec![all(vec![equal(0, 0)?])?]);
-
-    let arch = std::env::consts::ARCH.try_into().doing(|| "seccomp on this architecture".into())?;
-    let refuse = SeccompAction::Errno(libc::EPERM as u32);
-    let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch)
-        .doing(|| "build the seccomp filter".into())?;
-    let program: BpfProgram = filter.try_into().doing(|| "compile the seccomp filter".into())?;
-    // `clone3` hides its flags behind a pointer, so it cannot be filtered, and C libraries fall back to `clone` only
-    // when told that it does not exist. `sync` would write the whole machine's files; all of a sandbox's are in memory.
-    Ok(answer(program, &[(libc::SYS_clone3, libc::ENOSYS), (libc::SYS_sync, 0)]))
-}
-
-/// Compares 32 bits, except for flags, which may have more.
-fn condition(arg: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition> {
-    let wide = matches!(op, SeccompCmpOp::MaskedEq(_));
-    let length = if wide { SeccompCmpArgLen::Qword } else { SeccompCmpArgLen::Dword };
-    SeccompCondition::new(arg, length, op, value).doing(|| "seccomp condition".into())
-}
-
-fn all(conditions: Vec<SeccompCondition>) -> Result<SeccompRule> {
-    SeccompRule::new(conditions).doing(|| "seccomp rule".into())
-}
-
-/// Puts tests in front of the filter's chain: these calls are not made, but answered with the given error.
-fn answer(program: BpfProgram, answers: &[(libc::c_long, i32)]) -> Vec<libc::sock_filter> {
-    const LOAD_WORD: u16 = 0x20;
-    const JUMP_IF_EQUAL: u16 = 0x15;
-    const RETURN: u16 = 0x06;
-    let mut code: Vec<libc::sock_filter> =
-        program.iter().map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k }).collect();
-    // The compiled filter checks the architecture first, then loads the call's number (offset 0 of its data).
-    let load = code.iter().position(|i| i.code == LOAD_WORD && i.k == 0).map_or(0, |at| at + 1);
-    for (nr, errno) in answers {
-        let errno = libc::SECCOMP_RET_ERRNO | *errno as u32;
-        code.insert(load, libc::sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: *nr as u32 });
-        code.insert(load + 1, libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: errno });
+    let other_level = vec![Test::differs(1, libc::SOL_SOCKET as u32)];
+    let harmless = REFUSED_OPTIONS.iter().map(|&option| Test::differs(2, option as u32)).collect();
+    Filter {
+        allowed: ALLOWED.iter().chain(ALLOWED_HERE).map(|&nr| nr as u32).collect(),
+        when: vec![
+            (libc::SYS_clone as u32, vec![vec![Test::lacks(0, NAMESPACE_FLAGS)]]),
+            (libc::SYS_socket as u32, sockets),
+            (libc::SYS_socketpair as u32, vec![vec![Test::equal(0, libc::AF_UNIX as u32)]]),
+            (libc::SYS_setsockopt as u32, vec![other_level, harmless]),
+            (
+                libc::SYS_ioctl as u32,
+                IOCTLS.iter().map(|&request| vec![Test::equal(1, request as u32)]).collect(),
+            ),
+            // Its own limits only: the guest has the same user.
+            (libc::SYS_prlimit64 as u32, vec![vec![Test::equal(0, 0)]]),
+        ],
+        // `clone3` hides its flags behind a pointer, so it cannot be filtered, and C libraries fall back to `clone`
+        // only when told that it does not exist. `sync` would write the whole machine's files; all of a sandbox's are
+        // in memory.
+        answered: vec![(libc::SYS_clone3 as u32, libc::ENOSYS), (libc::SYS_sync as u32, 0)],
+        refused_with: libc::EPERM,
     }
-    code
 }
 
 /// The program as bytes, for processes that install it without Rust.
@@ -206,14 +175,68 @@ pub fn bytes(program: &[libc::sock_filter]) -> Vec<u8> {
 mod tests {
     use super::*;
 
+    /// What the kernel would answer to a call.
+    fn answer(nr: libc::c_long, args: [u64; 6]) -> u32 {
+        crate::bpf::tests::run(&program(), crate::bpf::ARCH, nr as u32, args)
+    }
+
+    const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+    const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+
     #[test]
-    fn answered_calls_are_tested_right_after_the_number_is_loaded() {
-        let code = program().unwrap();
-        let at = code.iter().position(|i| i.code == 0x15 && i.k == libc::SYS_clone3 as u32).unwrap();
-        let loaded = code.iter().position(|i| (i.code, i.k) == (0x20, 0)).unwrap();
-        assert_eq!(at, loaded + 3, "after the one for sync");
-        assert_eq!(code[at + 1].k, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32);
-        assert!(code.len() < 4096, "the kernel takes at most 4096 instructions");
+    fn exactly_the_listed_calls_pass() {
+        let code = program();
+        assert!(code.len() < 700, "{} instructions: every sandbox pays for each of them", code.len());
+        let filtered: Vec<u32> = filter().when.iter().map(|(nr, _)| *nr).collect();
+        let answered: Vec<u32> = filter().answered.iter().map(|(nr, _)| *nr).collect();
+        for nr in 0..1000u32 {
+            let listed = ALLOWED.contains(&i64::from(nr)) || ALLOWED_HERE.contains(&i64::from(nr));
+            if !filtered.contains(&nr) && !answered.contains(&nr) {
+                let expected = if listed { ALLOW } else { REFUSE };
+                assert_eq!(answer(nr.into(), [u64::MAX; 6]), expected, "system call {nr}");
+            }
+            // The same number with the bit of the x32 ABI is another call, and is not listed.
+            assert_eq!(answer(i64::from(nr | 0x4000_0000), [0; 6]), REFUSE);
+        }
+    }
+
+    #[test]
+    fn arguments_decide_where_they_matter() {
+        let socket = |family: i32, protocol: i32| {
+            answer(libc::SYS_socket, [family as u64, libc::SOCK_STREAM as u64, protocol as u64, 0, 0, 0])
+        };
+        assert_eq!(socket(libc::AF_INET, libc::IPPROTO_TCP), ALLOW);
+        assert_eq!(socket(libc::AF_UNIX, 0), ALLOW);
+        assert_eq!(socket(libc::AF_INET, libc::IPPROTO_MPTCP), REFUSE);
+        for family in [libc::AF_ALG, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_VSOCK, libc::AF_RXRPC] {
+            assert_eq!(socket(family, 0), REFUSE);
+        }
+        let option =
+            |level: i32, name: i32| answer(libc::SYS_setsockopt, [3, level as u64, name as u64, 0, 0, 0]);
+        assert_eq!(option(libc::SOL_SOCKET, libc::SO_REUSEADDR), ALLOW);
+        assert_eq!(option(libc::IPPROTO_TCP, libc::SO_LINGER), ALLOW);
+        for name in REFUSED_OPTIONS {
+            assert_eq!(option(libc::SOL_SOCKET, name), REFUSE);
+        }
+        let clone = |flags: i32| answer(libc::SYS_clone, [flags as u32 as u64, 0, 0, 0, 0, 0]);
+        assert_eq!(clone(libc::CLONE_VM | libc::CLONE_THREAD | libc::SIGCHLD), ALLOW);
+        for flag in [libc::CLONE_NEWUSER, libc::CLONE_NEWNS, libc::CLONE_NEWNET, libc::CLONE_NEWPID] {
+            assert_eq!(clone(flag | libc::SIGCHLD), REFUSE);
+        }
+        assert_eq!(answer(libc::SYS_ioctl, [0, libc::FIONREAD, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(answer(libc::SYS_ioctl, [0, libc::TIOCSTI, 0, 0, 0, 0]), REFUSE);
+        // The kernel looks at 32 bits of a request; so does the filter, whatever stands above them.
+        assert_eq!(answer(libc::SYS_ioctl, [0, libc::TIOCSTI | (1 << 40), 0, 0, 0, 0]), REFUSE);
+        assert_eq!(answer(libc::SYS_prlimit64, [0; 6]), ALLOW);
+        assert_eq!(answer(libc::SYS_prlimit64, [1, 0, 0, 0, 0, 0]), REFUSE);
+        assert_eq!(answer(libc::SYS_clone3, [0; 6]), libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32);
+        assert_eq!(answer(libc::SYS_sync, [0; 6]), libc::SECCOMP_RET_ERRNO);
+    }
+
+    #[test]
+    fn another_abi_ends_the_process() {
+        const I386: u32 = 0x4000_0003;
+        assert_eq!(crate::bpf::tests::run(&program(), I386, 1, [0; 6]), libc::SECCOMP_RET_KILL_PROCESS);
     }
 
     #[test]
