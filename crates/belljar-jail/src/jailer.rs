@@ -19,7 +19,7 @@ use crate::{
     sandbox::{Mould, Sandbox},
     sweep::RunDir,
     sys,
-    zygote::{FromZygote, Zygote},
+    zygote::{Door, FromZygote, Zygote},
 };
 
 /// A guest asks for a new interpreter when one died; more than this at once is not honest work.
@@ -54,6 +54,8 @@ struct Waiting {
     sandbox: u64,
     /// The guest's own number for it.
     kernel: u64,
+    /// Comes to its end when the sandbox can be joined.
+    born: Option<OwnedFd>,
 }
 
 struct Fork {
@@ -216,17 +218,29 @@ impl Jailer {
             // Its first process may still be ending.
             self.lingering.push(id.into());
         }
-        let (sandbox, stream) = made?;
+        let (sandbox, birth) = made?;
         self.next_token += 1;
         self.watch(token, sandbox.control.as_fd().as_raw_fd())?;
         self.watch(token, sandbox.pidfd.as_raw_fd())?;
         self.tokens.insert(id.into(), token);
         self.sandboxes.insert(token, sandbox);
         if first == Some(Language::Python) {
-            // While the guest is still starting, its interpreter starts too.
-            self.request_kernel(Waiting { sandbox: token, kernel: 0 });
+            // While the sandbox is still being built, its interpreter starts too, and waits at the door.
+            let born = birth.born.try_clone().doing(|| "copy a descriptor".into())?;
+            self.request_kernel(Waiting { sandbox: token, kernel: 0, born: Some(born) });
         }
-        Ok(stream)
+        birth.wait().and_then(|()| self.dial(id)).inspect_err(|_| self.forget(token))
+    }
+
+    /// Drops a sandbox that never came to be.
+    fn forget(&mut self, token: u64) {
+        if let Some(sandbox) = self.sandboxes.remove(&token) {
+            sandbox.kill();
+            self.tokens.remove(&sandbox.id);
+            self.forks.retain(|_, fork| fork.sandbox != token);
+            self.waiting.retain(|w| w.sandbox != token);
+            self.lingering.push(sandbox.id);
+        }
     }
 
     fn dial(&self, id: &str) -> Result<OwnedFd> {
@@ -240,7 +254,7 @@ impl Jailer {
             let Some(sandbox) = self.sandboxes.get(&token) else { return };
             match sandbox.control.receive::<FromGuest>() {
                 Ok(Some((FromGuest::Kernel { id }, _))) => {
-                    self.request_kernel(Waiting { sandbox: token, kernel: id });
+                    self.request_kernel(Waiting { sandbox: token, kernel: id, born: None });
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 // Anything but the one packet a guest may send ends the sandbox.
@@ -275,8 +289,10 @@ impl Jailer {
         let fork = self.next_fork;
         let wires = sandbox.wire(request.kernel);
         let entrances = entrances.and_then(|e| Ok((e, wires?)));
-        let asked =
-            entrances.and_then(|(e, wires)| zygote.fork_into(fork, sandbox.pidfd.as_fd(), &wires, &e));
+        let asked = entrances.and_then(|(e, wires)| {
+            let door = Door { pidfd: sandbox.pidfd.as_fd(), born: request.born.as_ref(), entrances: &e };
+            zygote.fork_into(fork, &door, &wires)
+        });
         match asked {
             Ok(()) => {
                 self.next_fork += 1;

@@ -49,14 +49,14 @@ pub(crate) struct Mould {
 }
 
 impl Mould {
-    /// Starts a sandbox; `uid` is its user outside. Returns it with a stream to its guest.
+    /// Starts a sandbox; `uid` is its user outside. It is there to be used once its birth is over.
     pub(crate) fn create(
         &self,
         id: &str,
         limits: &Limits,
         first: Option<Language>,
         uid: u32,
-    ) -> Result<(Sandbox, OwnedFd)> {
+    ) -> Result<(Sandbox, Birth)> {
         let cgroups = self.cgroups.as_ref().filter(|_| self.policy.has(Layer::Cgroups));
         if let Some(cgroups) = cgroups {
             cgroups.create(id, limits)?;
@@ -71,7 +71,7 @@ impl Mould {
         first: Option<Language>,
         uid: u32,
         cgroups: Option<&Cgroups>,
-    ) -> Result<(Sandbox, OwnedFd)> {
+    ) -> Result<(Sandbox, Birth)> {
         let into = cgroups.map(|c| c.clone_into(id)).transpose()?.flatten();
         let entrances = match (cgroups, &into) {
             (Some(cgroups), None) => cgroups.entrances(id)?,
@@ -79,6 +79,8 @@ impl Mould {
         };
         let (control, guest_control) = Packets::pair().doing(|| "make the control socket".into())?;
         let (status, child_status) = pipe_with(PipeFlags::CLOEXEC).doing(|| "make a pipe".into())?;
+        // Only the sandbox's first process holds the other end, until it becomes the guest or ends.
+        let (born, unborn) = pipe_with(PipeFlags::CLOEXEC).doing(|| "make a pipe".into())?;
         let mut namespaces = sys::NEW_ALL;
         if self.spare_network.take() {
             namespaces &= !(libc::CLONE_NEWNET as u64);
@@ -106,13 +108,7 @@ impl Mould {
                 sys::exit_now(70)
             }
         };
-        drop((child_status, guest_control));
-        let mut failure = Vec::new();
-        File::from(status).read_to_end(&mut failure).doing(|| "hear from the sandbox".into())?;
-        if !failure.is_empty() {
-            let fallback = |_| JailError::new("start the sandbox", String::from_utf8_lossy(&failure));
-            return Err(serde_json::from_slice(&failure).unwrap_or_else(fallback));
-        }
+        drop((child_status, guest_control, unborn));
         let control = Packets::from(control);
         let config = GuestConfig {
             memory_bytes: limits.memory_bytes,
@@ -120,11 +116,11 @@ impl Mould {
             first,
             ..self.config.clone()
         };
-        control.send(&ToGuest::Init { config }, &[]).doing(|| "configure the guest".into())?;
+        // It waits in the socket until the guest is there to read it.
+        control.send_now(&ToGuest::Init { config }, &[]).doing(|| "configure the guest".into())?;
         let sandbox =
             Sandbox { id: id.into(), pid, pidfd, control, kernels: 0, oom_kills: 0, limits: limits.clone() };
-        let stream = sandbox.dial()?;
-        Ok((sandbox, stream))
+        Ok((sandbox, Birth { status, born }))
     }
 
     /// Moves on to a fresh network namespace, which the next sandbox inherits: they are the slow part of making one, so
@@ -178,6 +174,27 @@ impl Mould {
         let env: Vec<&CStr> = self.env.iter().map(CString::as_c_str).collect();
         let error = sys::exec_fd(self.guest.as_fd(), &[c"belljar-guest"], &env);
         JailError::new("start the guest", error)
+    }
+}
+
+/// A sandbox's first process on its way to becoming the guest.
+pub(crate) struct Birth {
+    status: OwnedFd,
+    /// Comes to its end when the first process has become the guest, or has failed to. Whoever wants to join the sandbox
+    /// waits for that.
+    pub(crate) born: OwnedFd,
+}
+
+impl Birth {
+    /// Waits for it; an error says which step failed.
+    pub(crate) fn wait(self) -> Result<()> {
+        let mut failure = Vec::new();
+        File::from(self.status).read_to_end(&mut failure).doing(|| "hear from the sandbox".into())?;
+        if failure.is_empty() {
+            return Ok(());
+        }
+        let fallback = |_| JailError::new("start the sandbox", String::from_utf8_lossy(&failure));
+        Err(serde_json::from_slice(&failure).unwrap_or_else(fallback))
     }
 }
 

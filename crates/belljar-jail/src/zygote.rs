@@ -33,7 +33,7 @@ pub(crate) enum FromZygote {
 #[derive(Serialize)]
 #[serde(tag = "t", rename_all = "snake_case")]
 enum ToZygote<'a> {
-    Fork { id: u64, cgroups: usize, join: bool, cwd: &'a str, env: serde_json::Value },
+    Fork { id: u64, wait: bool, cgroups: usize, join: bool, cwd: &'a str, env: serde_json::Value },
 }
 
 pub(crate) struct Zygote {
@@ -107,19 +107,30 @@ impl Zygote {
         self.control.send(&init, &[filter.as_fd()]).doing(|| "configure the zygote".into())
     }
 
-    /// Asks for a child inside the sandbox behind `pidfd`, connected through `wires` (socket, stdout, stderr).
-    pub(crate) fn fork_into(
-        &self,
-        id: u64,
-        pidfd: BorrowedFd<'_>,
-        wires: &[OwnedFd; 3],
-        entrances: &[OwnedFd],
-    ) -> Result<()> {
-        let fork =
-            ToZygote::Fork { id, cgroups: entrances.len(), join: true, cwd: "/workspace", env: json!({}) };
-        let mut fds = vec![pidfd];
+    /// Asks for a child inside a sandbox, connected through `wires` (socket, stdout, stderr).
+    pub(crate) fn fork_into(&self, id: u64, door: &Door<'_>, wires: &[OwnedFd; 3]) -> Result<()> {
+        let fork = ToZygote::Fork {
+            id,
+            wait: door.born.is_some(),
+            cgroups: door.entrances.len(),
+            join: true,
+            cwd: "/workspace",
+            env: json!({}),
+        };
+        let mut fds = vec![door.pidfd];
         fds.extend(wires.iter().map(AsFd::as_fd));
-        fds.extend(entrances.iter().map(AsFd::as_fd));
+        fds.extend(door.born.map(AsFd::as_fd));
+        fds.extend(door.entrances.iter().map(AsFd::as_fd));
         self.control.send(&fork, &fds).doing(|| "ask the zygote for a child".into())
     }
+}
+
+/// The way into a sandbox.
+pub(crate) struct Door<'a> {
+    /// Its first process, whose namespaces are joined.
+    pub(crate) pidfd: BorrowedFd<'a>,
+    /// Comes to its end when it can be joined.
+    pub(crate) born: Option<&'a OwnedFd>,
+    /// Files of its cgroups.
+    pub(crate) entrances: &'a [OwnedFd],
 }

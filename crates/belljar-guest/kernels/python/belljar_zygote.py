@@ -325,8 +325,8 @@ class Zygote:
 
     def fork(self, message, fds):
         join = message.get("join", True)
-        groups = message.get("cgroups", 0) if join else 0
-        if len(fds) != (4 if join else 3) + groups:
+        more = message.get("cgroups", 0) + bool(message.get("wait")) if join else 0
+        if len(fds) != (4 if join else 3) + more:
             raise ValueError(f"{len(fds)} fds came with the request")
         if not join:
             pid = os.fork()
@@ -354,7 +354,10 @@ class Zygote:
     def enter(self, message, fds, join, sock):
         pidfd, (out, err) = fds[0], fds[2:4] if join else fds[1:3]
         if join:
-            for fd in fds[4:]:
+            entrances = fds[4:]
+            if message.get("wait"):
+                os.read(entrances.pop(0), 1)  # ends when the sandbox is built; if it was not, joining fails
+            for fd in entrances:
                 os.write(fd, b"0")
             check(libc.setns(pidfd, SANDBOX), "join the sandbox")
         signal.set_wakeup_fd(-1)
