@@ -5,7 +5,7 @@ use std::{
     ffi::{CStr, CString},
     fs::File,
     io::{Read, Write},
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd},
 };
 
 use rustix::{
@@ -101,7 +101,13 @@ impl Mould {
         let (pid, pidfd) = match forked {
             sys::Forked::Parent { pid, pidfd } => (pid, pidfd),
             sys::Forked::Child => {
-                let error = self.become_guest(limits, uid, namespaces, entrances, &guest_control);
+                let error = self.become_guest(
+                    limits,
+                    uid,
+                    namespaces,
+                    entrances,
+                    [&guest_control, &child_status, &unborn],
+                );
                 let text = serde_json::to_vec(&error).unwrap_or_default();
                 // Nobody else could be told if this fails.
                 let _ = File::from(child_status).write_all(&text);
@@ -140,7 +146,7 @@ impl Mould {
         uid: u32,
         namespaces: u64,
         entrances: Vec<OwnedFd>,
-        control: &OwnedFd,
+        [control, status, unborn]: [&OwnedFd; 3],
     ) -> JailError {
         let prepare = || -> Result<()> {
             for entrance in entrances {
@@ -156,13 +162,17 @@ impl Mould {
             }
             rustix::process::chdir("/workspace").doing(|| "enter /workspace".into())?;
             self.policy.enter_user_namespace(uid)?;
+            // Given up here: all descriptors are closed together below.
             let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-                .doing(|| "open /dev/null".into())?;
+                .doing(|| "open /dev/null".into())?
+                .into_raw_fd();
             // Nothing that a sandbox writes may reach the host's log.
             for fd in 0..3 {
-                sys::dup_to(null.as_raw_fd(), fd).doing(|| "silence the guest".into())?;
+                sys::dup_to(null, fd).doing(|| "silence the guest".into())?;
             }
-            sys::cloexec_from(3).doing(|| "close descriptors".into())?;
+            // Really closed, not left to exec: a jailer with many sandboxes has more open than a guest may have.
+            let mut needed = [control, &self.guest, status, unborn].map(|fd| fd.as_raw_fd());
+            sys::close_all_but(&mut needed).doing(|| "close descriptors".into())?;
             sys::dup_to(control.as_raw_fd(), CONTROL_FD).doing(|| "pass the control socket".into())?;
             sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
                 .doing(|| "die with the jailer".into())?;

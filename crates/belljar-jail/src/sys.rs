@@ -159,6 +159,25 @@ pub(crate) fn cloexec_from(first: u32) -> io::Result<()> {
         .map(drop)
 }
 
+/// Closes every descriptor from 3 up except those in `keep`, which must be close-on-exec already.
+pub(crate) fn close_all_but(keep: &mut [RawFd]) -> io::Result<()> {
+    keep.sort_unstable();
+    let mut next = 3;
+    for &fd in keep.iter() {
+        close_between(next, fd as u32)?;
+        next = fd as u32 + 1;
+    }
+    close_between(next, u32::MAX)
+}
+
+fn close_between(first: u32, end: u32) -> io::Result<()> {
+    if first >= end {
+        return Ok(());
+    }
+    // SAFETY: takes no pointers. Only called in a child about to exec, which uses none of them again.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, end - 1, 0) }).map(drop)
+}
+
 /// Puts a copy of `fd` at `number`, kept across exec.
 pub(crate) fn dup_to(fd: RawFd, number: RawFd) -> io::Result<()> {
     if fd == number {
