@@ -6,6 +6,7 @@
 mod backend;
 mod context;
 mod error;
+mod files;
 mod guest;
 mod pool;
 mod sandbox;

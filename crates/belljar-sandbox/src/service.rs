@@ -6,12 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use belljar_proto::{self as proto, Call, Entry, Language, MAX_FILE_CHUNK, ProgramError, Reply};
+use belljar_proto::{self as proto, Language, ProgramError};
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Backend, Caller, ContextInfo, Ending, Error, Health, Listing, NewContext, Output, RunOutcome, RunRequest,
+    Backend, Caller, ContextInfo, Ending, Error, Health, NewContext, Output, RunOutcome, RunRequest,
     Settings, State,
     context::Context,
     pool::Pool,
@@ -200,7 +200,7 @@ impl SandboxService {
     }
 
     /// By id, or by name when only one live context has it.
-    fn find(&self, caller: &Caller, context: &str) -> Result<Arc<Context>, Error> {
+    pub(crate) fn find(&self, caller: &Caller, context: &str) -> Result<Arc<Context>, Error> {
         let contexts = lock(&self.contexts);
         let mine = |c: &&Arc<Context>| c.caller == *caller && !c.is_stopping();
         if let Some(found) = contexts.get(context).filter(mine) {
@@ -389,77 +389,6 @@ impl SandboxService {
         }
     }
 
-    pub async fn write_file(
-        &self,
-        caller: &Caller,
-        context: &str,
-        path: &str,
-        bytes: &[u8],
-    ) -> Result<Entry, Error> {
-        let context = self.find(caller, context)?;
-        context.touch();
-        let sandbox = context.sandbox();
-        let mut offset = 0;
-        loop {
-            let chunk = &bytes[offset..bytes.len().min(offset + MAX_FILE_CHUNK)];
-            let call = Call::WriteFile { path: path.into(), offset: offset as u64 };
-            sandbox.files(call, chunk, path).await?;
-            offset += chunk.len();
-            if offset == bytes.len() {
-                break;
-            }
-        }
-        stat(&sandbox, path).await
-    }
-
-    pub async fn stat_file(&self, caller: &Caller, context: &str, path: &str) -> Result<Entry, Error> {
-        let context = self.find(caller, context)?;
-        context.touch();
-        stat(&context.sandbox(), path).await
-    }
-
-    /// At most `limit` bytes from `offset` on, and the size of the whole file.
-    pub async fn read_file(
-        &self,
-        caller: &Caller,
-        context: &str,
-        path: &str,
-        offset: u64,
-        limit: usize,
-    ) -> Result<(Vec<u8>, u64), Error> {
-        let context = self.find(caller, context)?;
-        context.touch();
-        let sandbox = context.sandbox();
-        let mut bytes = Vec::new();
-        loop {
-            let length = (limit - bytes.len()).min(MAX_FILE_CHUNK) as u32;
-            let call = Call::ReadFile { path: path.into(), offset: offset + bytes.len() as u64, length };
-            let (reply, chunk) = sandbox.files(call, &[], path).await?;
-            let Reply::Data { size } = reply else { return Err(strange(&reply)) };
-            let last = chunk.is_empty() || chunk.len() > length as usize;
-            bytes.extend(chunk);
-            if last || bytes.len() >= limit || offset + bytes.len() as u64 >= size {
-                bytes.truncate(limit);
-                return Ok((bytes, size));
-            }
-        }
-    }
-
-    pub async fn list_files(
-        &self,
-        caller: &Caller,
-        context: &str,
-        path: &str,
-        recursive: bool,
-    ) -> Result<Listing, Error> {
-        let context = self.find(caller, context)?;
-        context.touch();
-        let call = Call::ListFiles { path: path.into(), recursive };
-        let (reply, _) = context.sandbox().files(call, &[], path).await?;
-        let Reply::Listing { entries, truncated } = reply else { return Err(strange(&reply)) };
-        Ok(Listing { entries, truncated })
-    }
-
     /// Ends everything. Returns when nothing is left, or after a bounded time.
     pub async fn shutdown(&self) {
         self.stopping.cancel();
@@ -467,16 +396,6 @@ impl SandboxService {
         lock(&self.contexts).clear();
         self.backend.shutdown(SHUTDOWN_GRACE).await;
     }
-}
-
-async fn stat(sandbox: &Sandbox, path: &str) -> Result<Entry, Error> {
-    let (reply, _) = sandbox.files(Call::Stat { path: path.into(), digest: true }, &[], path).await?;
-    let Reply::Stat(entry) = reply else { return Err(strange(&reply)) };
-    Ok(entry)
-}
-
-fn strange(reply: &Reply) -> Error {
-    Error::Internal(format!("the guest gave a strange answer: {reply:?}"))
 }
 
 fn check_name(name: &str) -> Result<(), Error> {

@@ -52,6 +52,11 @@ pub struct Annotations {
     pub open_world: bool,
 }
 
+impl Annotations {
+    /// Looks, and changes nothing.
+    pub const READS: Self = Self { read_only: true, destructive: false, idempotent: true, open_world: false };
+}
+
 /// What the texts and schemas of the tools depend on.
 #[derive(Debug, Clone)]
 pub struct Options {

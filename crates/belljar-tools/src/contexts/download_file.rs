@@ -56,12 +56,7 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
             ),
             input_schema: schema::input_with_context::<Args>(options.default_context),
             output_schema: Some(schema::output::<Downloaded>()),
-            annotations: Annotations {
-                read_only: true,
-                destructive: false,
-                idempotent: true,
-                open_world: false,
-            },
+            annotations: Annotations::READS,
         },
     })
 }

@@ -47,12 +47,7 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
             ),
             input_schema: schema::input::<Args>(),
             output_schema: Some(schema::output::<Contexts>()),
-            annotations: Annotations {
-                read_only: true,
-                destructive: false,
-                idempotent: true,
-                open_world: false,
-            },
+            annotations: Annotations::READS,
         },
     })
 }
