@@ -4,8 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
 use std::{
-    collections::BTreeMap, io::Write, os::unix::fs::PermissionsExt, path::PathBuf, process::Command,
-    sync::Arc, time::Duration,
+    collections::BTreeMap,
+    io::Write,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::PathBuf,
+    process::Command,
+    sync::Arc,
+    time::Duration,
 };
 
 use belljar_backends::{
@@ -199,4 +204,44 @@ async fn interpreters_from_the_zygote_are_held_to_the_same() {
         assert!(known, "{name} leaked into the sandbox");
     }
     insta::assert_json_snapshot!(found);
+}
+
+/// The same layers for an ordinary user, who has neither root's rights nor, here, any cgroup. Where the machine forbids
+/// it, `doctor` must have recognised why and say what to do.
+#[test]
+fn an_ordinary_user_is_held_by_the_same_layers() {
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        // Then this whole suite runs as an ordinary user.
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let program = home.path().join("belljar");
+    std::fs::copy(env!("CARGO_BIN_EXE_belljar"), &program).unwrap();
+    std::os::unix::fs::chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let output = Command::new(&program)
+        .args(["doctor", "--json"])
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("HOME", home.path())
+        .env("BELLJAR_HOME", home.path().join("home"))
+        .current_dir("/")
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let report: serde_json::Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {said}"));
+    if report["ok"] == true {
+        let probes = report["escape_test"].as_array().unwrap();
+        assert_eq!(probes.len(), 19);
+        assert!(probes.iter().all(|p| p["held"] == true), "{probes:#?}");
+    } else {
+        let layers = report["layers"].as_array().unwrap();
+        let recognised = layers.iter().any(|l| l["status"] == "missing" && l["fix"].is_string());
+        assert!(recognised, "nobody would know what to do: {report:#}");
+    }
+    let left = std::fs::read_dir(home.path().join("home/run")).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "nothing may be left on disk");
 }
