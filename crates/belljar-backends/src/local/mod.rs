@@ -75,6 +75,9 @@ impl LocalBackend {
             tracing::warn!("{error}{}", error.hint.as_ref().map(|h| format!(" ({h})")).unwrap_or_default());
         }
         self.state.send_replace(State::Preparing("starting the jailer".into()));
+        if let Some(python) = templates.python().cloned() {
+            std::thread::spawn(move || python.prefetch());
+        }
         let spec = self.spec(&templates);
         let (jailer, child) = Jailer::start(&self.options.program, &spec)?;
         // Set nowhere else, and before the first report can arrive.

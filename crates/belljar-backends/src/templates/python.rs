@@ -19,7 +19,7 @@ const KERNEL: [(&str, &str); 3] = [
     ("belljar_zygote.py", include_str!("../../../belljar-guest/kernels/python/belljar_zygote.py")),
 ];
 /// Change it when the steps below change.
-const RECIPE: &str = "1";
+const RECIPE: &str = "2";
 const OLDEST: (u32, u32) = (3, 10);
 /// The newest that the pinned packages have wheels for.
 const NEWEST: (u32, u32) = (3, 13);
@@ -29,6 +29,13 @@ const FIND: &str = "import sys, os, json; print(json.dumps({
     'version': list(sys.version_info[:3]),
     'prefix': os.path.realpath(sys.base_prefix),
     'executable': os.path.realpath(getattr(sys, '_base_executable', None) or sys.executable)}))";
+
+/// Prints the files that the zygote will read.
+const LIST: &str = "import numpy, pandas, matplotlib.pyplot, IPython.core.interactiveshell, sys
+files = {getattr(m, '__cached__', None) or getattr(m, '__file__', None) for m in list(sys.modules.values())}
+files |= {line.split()[-1] for line in open('/proc/self/maps') if line.split()[-1].startswith('/')}
+print('\\n'.join(sorted(f for f in files if f)))";
+const PREFETCH: &str = "prefetch";
 
 /// An interpreter of the host's.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -130,6 +137,19 @@ impl Python {
     }
 }
 
+impl Python {
+    /// Asks the kernel to read what the zygote is about to import, so that it does not wait for the disk file by file.
+    pub fn prefetch(&self) {
+        let list = fs::read_to_string(self.directory.join(PREFETCH)).unwrap_or_default();
+        for path in list.lines() {
+            // Only a matter of speed, so it may fail.
+            if let Ok(file) = fs::File::open(self.directory.join(path)) {
+                let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::WillNeed);
+            }
+        }
+    }
+}
+
 fn fill(host: &Found, fresh: &Path, progress: Progress<'_>) -> Result<(), TemplateError> {
     let io = |doing: &'static str| move |e: std::io::Error| TemplateError::io(doing, &e);
     let (site, fonts) = (fresh.join("site"), fresh.join("matplotlib"));
@@ -152,6 +172,12 @@ fn fill(host: &Found, fresh: &Path, progress: Progress<'_>) -> Result<(), Templa
         "-c",
         "import IPython, numpy, pandas, matplotlib.pyplot, scipy, sklearn, sympy, requests, PIL, openpyxl",
     ]))?;
+    let mut list = python(host);
+    list.env("PYTHONPATH", &site).env("MPLCONFIGDIR", &fonts).env("MPLBACKEND", "Agg");
+    let wanted = capture(list.args(["-S", "-c", LIST]))?;
+    // The template is about to move, so what is in it is listed relative to it.
+    let wanted = wanted.replace(&format!("{}/", fresh.display()), "");
+    fs::write(fresh.join(PREFETCH), wanted).map_err(io("write the list of files"))?;
     let manifest = serde_json::to_vec_pretty(host).unwrap_or_default();
     fs::write(fresh.join("manifest.json"), manifest).map_err(io("write the manifest"))
 }
