@@ -12,6 +12,9 @@ use belljar_proto::Captured;
 /// Where whole outputs go: a file system of its own, so that a full workspace does not stand in the way.
 pub(crate) const OUTPUTS: &str = "/outputs";
 
+/// Whole outputs that are kept.
+const MAX_FILES: usize = 100;
+
 pub(crate) struct Capture {
     /// Everything, until it outgrows the cap; then the head alone.
     head: Vec<u8>,
@@ -55,6 +58,7 @@ impl Capture {
         let directory = self.path.parent().unwrap_or(Path::new(OUTPUTS));
         // Without a file the result says how much was lost.
         let _ = fs::create_dir_all(directory);
+        remove_oldest(directory);
         self.file = File::create(&self.path).ok();
         let all = std::mem::take(&mut self.head);
         self.append_to_file(&all);
@@ -108,6 +112,20 @@ impl Capture {
     }
 }
 
+/// Outputs count towards the sandbox's memory: the oldest go when there are many.
+fn remove_oldest(directory: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    let mut files: Vec<_> =
+        entries.flatten().filter_map(|e| Some((e.metadata().ok()?.modified().ok()?, e.path()))).collect();
+    if files.len() >= MAX_FILES {
+        files.sort_unstable();
+        for (_, path) in &files[..=files.len() - MAX_FILES] {
+            // It may be gone already.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
 fn remove_others(keep: &Path) -> bool {
     let Some(Ok(entries)) = keep.parent().map(fs::read_dir) else { return false };
     let mut removed = false;
@@ -150,6 +168,17 @@ mod tests {
                 prop_assert_eq!(captured.file, None);
             }
         }
+    }
+
+    #[test]
+    fn only_so_many_outputs_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..MAX_FILES + 20 {
+            let mut capture = Capture::new(1, dir.path().join(format!("run-{n}.stdout.txt")));
+            capture.push(b"more than fits");
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), MAX_FILES);
+        assert!(dir.path().join(format!("run-{}.stdout.txt", MAX_FILES + 19)).exists());
     }
 
     #[test]
