@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use belljar_proto::{Ending, Event, FailureKind, ProgramError, Ran, Reply, Stream, Streaming};
 use rustix::process::{Signal, kill_process};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::{Actor, Frame, FromKernel, Live, RunJob, ToKernel, garbage, next_frame, short};
 use crate::{
@@ -15,6 +15,8 @@ use crate::{
 
 /// An interpreter that has not reacted after this long may be waiting for a program it started.
 const INTERRUPT_FOLLOWERS: Duration = Duration::from_millis(500);
+/// How soon an interrupted interpreter must show that it listens.
+const LISTENS: Duration = Duration::from_millis(1000);
 const KILL: Duration = Duration::from_millis(3000);
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 const SAMPLE_SIZE: usize = 1000;
@@ -187,7 +189,7 @@ impl Live {
         let mut samples = interval(SAMPLE_INTERVAL);
         samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut out, mut err) = (vec![0; 32 << 10], vec![0; 32 << 10]);
-        let outcome = loop {
+        let mut outcome = loop {
             tokio::select! {
                 count = self.stdout.read(&mut out) => {
                     stdout.push(&out[..count], streaming, job.id, &job.outbox).await;
@@ -236,6 +238,9 @@ impl Live {
                 }
             }
         };
+        if interrupted.is_some() && matches!(outcome, Outcome::Done { .. }) && !self.listens(job.id).await {
+            outcome = Outcome::Died(Some("it went on after the interrupt and was killed".into()));
+        }
         // All that the program wrote before it was done is in the pipes by now.
         loop {
             let (count, errors) = (self.stdout.read_now(&mut out), self.stderr.read_now(&mut err));
@@ -246,6 +251,26 @@ impl Live {
             }
         }
         (outcome, interrupted.map(|(_, cause)| cause))
+    }
+
+    /// Whether an interpreter that was interrupted is back and waits for more. Asked twice, because the answer to the
+    /// first may be the last thing it does before what was interrupted goes on.
+    async fn listens(&mut self, id: u64) -> bool {
+        let ask = async {
+            for _ in 0..2 {
+                self.send(&ToKernel::Ping { id }, &[]).await.ok()?;
+                loop {
+                    match next_frame(&mut self.stream, &mut self.decoder).await {
+                        Ok(Some(Frame { header: FromKernel::Pong { .. }, .. })) => break,
+                        // A display that came too late to be shown.
+                        Ok(Some(Frame { header: FromKernel::Display { .. }, .. })) => {}
+                        _ => return None,
+                    }
+                }
+            }
+            Some(())
+        };
+        matches!(timeout(LISTENS, ask).await, Ok(Some(())))
     }
 
     async fn interrupt(&mut self, id: u64) {

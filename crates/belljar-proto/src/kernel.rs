@@ -13,6 +13,8 @@ pub enum ToKernel {
     Run { id: u64 },
     /// Sent together with SIGINT, for kernels whose signal handlers cannot run while code does.
     Interrupt { id: u64 },
+    /// Answered with [`FromKernel::Pong`] by a kernel that still listens.
+    Ping { id: u64 },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -36,6 +38,9 @@ pub enum FromKernel {
         error: Option<ProgramError>,
         #[serde(default)]
         interrupted: bool,
+    },
+    Pong {
+        id: u64,
     },
     Fatal {
         message: String,

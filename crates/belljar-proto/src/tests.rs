@@ -81,6 +81,8 @@ fn the_surface_is_frozen() {
         "kernel": [
             shape(&ToKernel::Run { id: 7 }),
             shape(&ToKernel::Interrupt { id: 7 }),
+            shape(&ToKernel::Ping { id: 7 }),
+            shape(&FromKernel::Pong { id: 7 }),
             shape(&FromKernel::Hello { pid: 2, language: Language::Python, version: "3".into() }),
             shape(&FromKernel::Display { id: 7, result: false, parts: vec![("image/png".into(), 3)] }),
             shape(&FromKernel::Done { id: 7, ok: false, error: Some(error), interrupted: true }),

@@ -11,6 +11,8 @@
 //  * An uncaught exception or unhandled rejection ends the active run at once, as it would end a Node process; when
 //    idle it is only printed. Nothing of that kind kills the kernel.
 //  * Values of declarations and loops, and timer handles, are not shown; everything else shows what the Node REPL would.
+//  * A ping is answered with a pong: after an interrupt the guest wants to see that the event loop still turns. (An
+//    endless chain of process.nextTick goes on after it, and only a restart helps.)
 //  * Interrupt: the guest writes {"t":"interrupt","id":N} and then sends SIGINT. SIGINT stops JavaScript that is stuck;
 //    the frame says which run was meant, so that a late signal cannot hit the next one. SIGINT alone works too.
 //
@@ -164,6 +166,7 @@ function onRead(data) {
     chunks = [inbox.subarray(end)];
     have -= end;
     if (head.t === 'run') startRun(head.id, text);
+    else if (head.t === 'ping') send({ t: 'pong', id: head.id }, []);
     else if (head.t === 'interrupt') {
       swallowSignal();
       if (run !== null && run.id === head.id) run.stopped = true;

@@ -492,6 +492,8 @@ class Kernel:
         self.send(frame({"t": "hello", "pid": self.pid, "language": "python", "version": VERSION}))
         while True:
             message, source = self.receive()
+            if message["t"] == "ping":  # after an interrupt the guest wants to see that we still listen
+                self.send(frame({"t": "pong", "id": message["id"]}))
             if message["t"] != "run":
                 continue
             try:
