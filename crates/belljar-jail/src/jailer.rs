@@ -213,23 +213,21 @@ impl Jailer {
         }
         let token = self.next_token;
         let uid = if self.uid_base == 0 { 0 } else { self.uid_base + (token as u32 % (UID_RANGE / 2)) };
-        let made = self.mould.create(id, limits, first, uid);
-        if made.is_err() && self.mould.cgroups.is_some() {
-            // Its first process may still be ending.
-            self.lingering.push(id.into());
-        }
+        // When this fails its first process may still be ending.
+        let made = self.mould.create(id, limits, first, uid).inspect_err(|_| self.lingering.push(id.into()));
         let (sandbox, birth) = made?;
         self.next_token += 1;
-        self.watch(token, sandbox.control.as_fd().as_raw_fd())?;
-        self.watch(token, sandbox.pidfd.as_raw_fd())?;
+        let watched = self
+            .watch(token, sandbox.control.as_fd().as_raw_fd())
+            .and_then(|()| self.watch(token, sandbox.pidfd.as_raw_fd()));
         self.tokens.insert(id.into(), token);
         self.sandboxes.insert(token, sandbox);
         if first == Some(Language::Python) {
             // While the sandbox is still being built, its interpreter starts too, and waits at the door.
-            let born = birth.born.try_clone().doing(|| "copy a descriptor".into())?;
-            self.request_kernel(Waiting { sandbox: token, kernel: 0, born: Some(born) });
+            self.request_kernel(Waiting { sandbox: token, kernel: 0, born: Some(birth.born) });
         }
-        birth.wait().and_then(|()| self.dial(id)).inspect_err(|_| self.forget(token))
+        let born = watched.and_then(|()| birth.status.wait());
+        born.and_then(|()| self.dial(id)).inspect_err(|_| self.forget(token))
     }
 
     /// Drops a sandbox that never came to be.
@@ -442,9 +440,8 @@ impl Jailer {
     }
 
     fn remove_lingering(&mut self) {
-        if let Some(cgroups) = &self.mould.cgroups {
-            self.lingering.retain(|id| !cgroups.remove(id));
-        }
+        let cgroups = self.mould.cgroups.as_ref();
+        self.lingering.retain(|id| cgroups.is_some_and(|cgroups| !cgroups.remove(id)));
     }
 
     fn end_all(&mut self) {

@@ -126,7 +126,7 @@ impl Mould {
         control.send_now(&ToGuest::Init { config }, &[]).doing(|| "configure the guest".into())?;
         let sandbox =
             Sandbox { id: id.into(), pid, pidfd, control, kernels: 0, oom_kills: 0, limits: limits.clone() };
-        Ok((sandbox, Birth { status, born }))
+        Ok((sandbox, Birth { status: BirthStatus(status), born }))
     }
 
     /// Moves on to a fresh network namespace, which the next sandbox inherits: they are the slow part of making one, so
@@ -189,17 +189,20 @@ impl Mould {
 
 /// A sandbox's first process on its way to becoming the guest.
 pub(crate) struct Birth {
-    status: OwnedFd,
+    pub(crate) status: BirthStatus,
     /// Comes to its end when the first process has become the guest, or has failed to. Whoever wants to join the sandbox
     /// waits for that.
     pub(crate) born: OwnedFd,
 }
 
-impl Birth {
-    /// Waits for it; an error says which step failed.
+/// Where the first process says which step failed.
+pub(crate) struct BirthStatus(OwnedFd);
+
+impl BirthStatus {
+    /// Waits until the birth is over.
     pub(crate) fn wait(self) -> Result<()> {
         let mut failure = Vec::new();
-        File::from(self.status).read_to_end(&mut failure).doing(|| "hear from the sandbox".into())?;
+        File::from(self.0).read_to_end(&mut failure).doing(|| "hear from the sandbox".into())?;
         if failure.is_empty() {
             return Ok(());
         }

@@ -352,17 +352,25 @@ impl SandboxService {
         Ok(context.set_sandbox(sandbox))
     }
 
-    pub async fn stop_context(&self, caller: &Caller, context: &str) -> Result<ContextInfo, Error> {
+    pub async fn stop_context(
+        self: &Arc<Self>,
+        caller: &Caller,
+        context: &str,
+    ) -> Result<ContextInfo, Error> {
         let context = self.find(caller, context)?;
         if !context.begin_stopping() {
             return Err(Error::NotFound(context.id.clone()));
         }
-        // What runs may finish; what does not in time ends with its sandbox.
-        let _turn = timeout(STOP_PATIENCE, context.turn.lock()).await;
-        self.remove(&context)
-            .await
-            .map_err(|e| Error::StopFailed { id: context.id.clone(), why: e.to_string() })?;
-        Ok(context.info())
+        let id = context.id.clone();
+        let service = Arc::clone(self);
+        // In a task of its own: once begun it goes on, whether or not the caller waits for it.
+        let task = self.tasks.spawn(async move {
+            // What runs may finish; what does not in time ends with its sandbox.
+            let _turn = timeout(STOP_PATIENCE, context.turn.lock()).await;
+            service.remove(&context).await.map(|()| context.info())
+        });
+        let stopped = task.await.unwrap_or_else(|e| Err(crate::BackendError::new(e.to_string())));
+        stopped.map_err(|e| Error::StopFailed { id, why: e.to_string() })
     }
 
     async fn remove(&self, context: &Context) -> Result<(), crate::BackendError> {
