@@ -38,6 +38,14 @@ pub struct Settings {
     pub max_run_timeout: Duration,
     /// Bytes of each output stream that a result carries.
     pub output_cap: usize,
+    /// Processors and bytes of memory of each [`Flavor`].
+    pub flavors: [(f64, u64); 3],
+    /// Runs and commands of one caller at the same time.
+    pub runs_per_caller: usize,
+    /// Processor time that one caller may use; 0 for no limit.
+    pub cpu_seconds_per_hour: u64,
+    /// Size of the volume that the sandboxes of one caller share.
+    pub volume_bytes: u64,
 }
 
 impl Default for Settings {
@@ -52,7 +60,41 @@ impl Default for Settings {
             run_timeout: Duration::from_secs(30),
             max_run_timeout: Duration::from_secs(60 * 60),
             output_cap: 100_000,
+            flavors: [(1.0, 1 << 30), (2.0, 2 << 30), (4.0, 4 << 30)],
+            runs_per_caller: 32,
+            cpu_seconds_per_hour: 0,
+            volume_bytes: 1 << 30,
         }
+    }
+}
+
+/// A size of sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Flavor {
+    Small,
+    Medium,
+    Large,
+}
+
+impl Flavor {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Medium => "medium",
+            Self::Large => "large",
+        }
+    }
+}
+
+impl Settings {
+    /// What a sandbox gets; without a flavor, the limits that contexts have.
+    pub fn limits_of(&self, flavor: Option<Flavor>) -> Limits {
+        let mut limits = self.limits.clone();
+        if let Some(flavor) = flavor {
+            (limits.cpus, limits.memory_bytes) = self.flavors[flavor as usize];
+        }
+        limits
     }
 }
 

@@ -26,9 +26,10 @@ fn page() -> String {
         } else {
             format!("`{default}`")
         };
+        let alias = setting.alias.map(|alias| format!(", `{alias}`")).unwrap_or_default();
         let _ = writeln!(
             page,
-            "| `{}` | `--{}` | `{}` | {default} | {} | {} |",
+            "| `{}` | `--{}` | `{}`{alias} | {default} | {} | {} |",
             setting.key,
             setting.flag(),
             setting.env(),

@@ -19,6 +19,7 @@ use belljar_sandbox::{Language, Limits, Settings};
 
 pub(crate) use settings::{SETTINGS, Setting};
 use value::Value;
+pub(crate) use value::log_filter;
 
 /// Looks up an environment variable.
 pub(crate) type Environment = dyn Fn(&str) -> Option<String>;
@@ -34,8 +35,46 @@ pub(crate) struct Config {
     pub(crate) service: Settings,
     pub(crate) cgroups: Demand,
     pub(crate) landlock: Demand,
+    pub(crate) serve: Serve,
+    pub(crate) auth: Auth,
+    /// Host directories for every sandbox, as written.
+    pub(crate) volumes: Vec<String>,
+    /// Where traces go; empty for nowhere.
+    pub(crate) otel_endpoint: String,
     /// Every setting, in the order of the table.
     pub(crate) resolved: Vec<Resolved>,
+}
+
+/// How `belljar serve` meets the network.
+#[derive(Debug, Clone)]
+pub(crate) struct Serve {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) cors: bool,
+    pub(crate) origins: Vec<String>,
+    /// Beside loopback names and `host`.
+    pub(crate) hosts: Vec<String>,
+    pub(crate) body_limit: usize,
+    /// Requests per second and caller; 0 for no limit.
+    pub(crate) rate: u32,
+    pub(crate) connections: usize,
+    /// Leave the sandboxes to a successor.
+    pub(crate) drain: bool,
+    /// How long sandboxes wait for one.
+    pub(crate) keep: Duration,
+}
+
+/// Who may call `belljar serve`.
+#[derive(Debug, Clone)]
+pub(crate) struct Auth {
+    pub(crate) tokens: PathBuf,
+    /// Empty: OAuth is off.
+    pub(crate) issuer: String,
+    /// A file or URL; empty: as the issuer's metadata says.
+    pub(crate) jwks: String,
+    /// The public URL of `/mcp`.
+    pub(crate) resource: String,
+    pub(crate) scopes: Vec<String>,
 }
 
 /// What happens when the machine lacks a layer of isolation.
@@ -92,10 +131,13 @@ impl Config {
         for setting in SETTINGS {
             // A variable that is set to nothing is as good as not set.
             let from_environment = || environment(&setting.env()).filter(|text| !text.is_empty());
+            let from_alias = || setting.alias.and_then(environment).filter(|text| !text.is_empty());
             let (text, origin) = if let Some(text) = flags.get(setting.key) {
                 (text.clone(), Origin::Flag(setting.flag()))
             } else if let Some(text) = from_environment() {
                 (text, Origin::Environment(setting.env()))
+            } else if let Some(text) = from_alias() {
+                (text, Origin::Environment(setting.alias.unwrap_or_default().to_owned()))
             } else if let Some((file, text)) =
                 file.as_ref().and_then(|file| Some((file, file.get(setting.key)?)))
             {
@@ -132,8 +174,30 @@ impl Config {
 
 fn build(resolved: Vec<Resolved>) -> Config {
     let values = Values(&resolved);
+    let home = values.path("home").unwrap_or_default();
     Config {
-        home: values.path("home").unwrap_or_default(),
+        serve: Serve {
+            host: values.text("host"),
+            port: values.count("port") as u16,
+            cors: values.switch("http.cors"),
+            origins: values.list("http.origins"),
+            hosts: values.list("http.hosts"),
+            body_limit: values.bytes("http.body_limit") as usize,
+            rate: values.count("http.rate") as u32,
+            connections: values.count("http.connections") as usize,
+            drain: values.switch("drain"),
+            keep: values.duration("keep"),
+        },
+        auth: Auth {
+            tokens: values.path("auth.tokens").unwrap_or_else(|| home.join("tokens.json")),
+            issuer: values.text("auth.issuer"),
+            jwks: values.text("auth.jwks"),
+            resource: values.text("auth.resource"),
+            scopes: values.list("auth.scopes"),
+        },
+        volumes: values.list("volumes"),
+        otel_endpoint: values.text("otel.endpoint"),
+        home,
         toolsets: values.list("toolsets"),
         default_context: values.switch("default_context"),
         log: values.text("log"),
@@ -152,6 +216,10 @@ fn build(resolved: Vec<Resolved>) -> Config {
             run_timeout: values.duration("run.timeout"),
             max_run_timeout: values.duration("run.max_timeout"),
             output_cap: values.count("output.cap") as usize,
+            flavors: [values.flavor("small"), values.flavor("medium"), values.flavor("large")],
+            runs_per_caller: values.count("quota.runs") as usize,
+            cpu_seconds_per_hour: values.count("quota.cpu_seconds"),
+            volume_bytes: values.bytes("quota.disk"),
             limits: Limits {
                 cpus: values.decimal("limits.cpus"),
                 memory_bytes: values.bytes("limits.memory"),
@@ -198,6 +266,13 @@ impl<'a> Values<'a> {
     typed!(duration, Duration, Duration);
     typed!(bytes, Bytes, u64);
     typed!(word, OneOf, usize);
+
+    fn flavor(&self, name: &str) -> (f64, u64) {
+        match self.resolved(&format!("flavors.{name}")).value {
+            Value::Flavor { cpus, memory } => (cpus, memory),
+            ref other => panic!("the flavor {name} is {other:?}"),
+        }
+    }
 
     fn demand(&self, key: &str) -> Demand {
         if self.word(key) == 1 { Demand::Required } else { Demand::Auto }

@@ -11,6 +11,8 @@ pub(crate) struct Setting {
     /// Written as a user would write it. Empty: found out at start.
     pub(crate) default: &'static str,
     pub(crate) doc: &'static str,
+    /// Another environment variable that is understood, for what others call it.
+    pub(crate) alias: Option<&'static str>,
 }
 
 impl Setting {
@@ -26,14 +28,21 @@ impl Setting {
     pub(crate) fn default_text(&self) -> &'static str {
         match (self.key, self.default) {
             ("home", _) => "$XDG_DATA_HOME/belljar",
-            (_, "") => "found on PATH",
+            ("python" | "node", _) => "found on PATH",
+            ("auth.tokens", _) => "tokens.json in home",
+            ("http.hosts", _) => "loopback names and `host`",
+            (_, "") => "none",
             (_, default) => default,
         }
     }
 }
 
 const fn setting(key: &'static str, accepts: Accepts, default: &'static str, doc: &'static str) -> Setting {
-    Setting { key, accepts, default, doc }
+    Setting { key, accepts, default, doc, alias: None }
+}
+
+const fn also(alias: &'static str, setting: Setting) -> Setting {
+    Setting { alias: Some(alias), ..setting }
 }
 
 const DEMAND: Accepts = Accepts::OneOf(&["auto", "required"]);
@@ -47,7 +56,96 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "false",
         "Let calls without `context_id` use the caller's default context",
     ),
-    setting("log", Accepts::LogFilter, "warn,rmcp=error", "What is logged, to standard error"),
+    setting(
+        "log",
+        Accepts::LogFilter,
+        "warn,rmcp=error",
+        "What is logged, to standard error; the word json in the list makes every line a JSON object",
+    ),
+    also("MCP_SERVER_HOST", setting("host", Accepts::Text, "localhost", "Address that `serve` listens on")),
+    also(
+        "MCP_SERVER_PORT",
+        setting(
+            "port",
+            Accepts::Count(0, 65_535),
+            "8775",
+            "Port that `serve` listens on; 0 takes a free one",
+        ),
+    ),
+    also(
+        "MCP_ENABLE_CORS",
+        setting("http.cors", Accepts::Switch, "false", "Let web pages of `http.origins` call `serve`"),
+    ),
+    setting(
+        "http.origins",
+        Accepts::List,
+        "http://localhost:*,http://127.0.0.1:*,http://[::1]:*",
+        "Origins of web pages whose requests are answered; `:*` stands for any port",
+    ),
+    setting("http.hosts", Accepts::OptionalList, "", "Names that `serve` answers to, in the Host header"),
+    setting("http.body_limit", Accepts::Size, "16", "Size of one request to `serve`"),
+    setting(
+        "http.rate",
+        Accepts::Count(0, 1_000_000),
+        "1000",
+        "Requests per second that one caller may send, on average; 0 for no limit",
+    ),
+    setting(
+        "http.connections",
+        Accepts::Count(10, 1_000_000),
+        "12000",
+        "Connections that `serve` keeps open at once",
+    ),
+    setting("auth.tokens", Accepts::OptionalPath, "", "File of hashed tokens; `belljar token` writes it"),
+    setting("auth.issuer", Accepts::Text, "", "OAuth issuer whose tokens `serve` accepts"),
+    setting(
+        "auth.jwks",
+        Accepts::Text,
+        "",
+        "The issuer's keys: a file or a URL; by default what the issuer's metadata names",
+    ),
+    setting(
+        "auth.resource",
+        Accepts::Text,
+        "",
+        "Public URL of this server's /mcp, which OAuth tokens must name as their audience",
+    ),
+    setting("auth.scopes", Accepts::OptionalList, "", "Scopes that an OAuth token must have"),
+    setting(
+        "quota.cpu_seconds",
+        Accepts::Count(0, 1_000_000_000),
+        "0",
+        "Processor seconds that one caller may use in an hour; 0 for no limit",
+    ),
+    setting(
+        "quota.runs",
+        Accepts::Count(1, 10_000),
+        "32",
+        "Runs and commands of one caller at the same time",
+    ),
+    setting("quota.disk", Accepts::Size, "1024", "Size of the volume that the sandboxes of one caller share"),
+    setting(
+        "volumes",
+        Accepts::OptionalList,
+        "",
+        "Host directories for every sandbox, each NAME=PATH (read-only) or NAME=PATH:rw; seen as /volumes/NAME",
+    ),
+    setting(
+        "drain",
+        Accepts::Switch,
+        "false",
+        "Leave the sandboxes to the next `serve` when this one is told to stop",
+    ),
+    setting(
+        "keep",
+        Accepts::Duration,
+        "60m",
+        "How long sandboxes wait for another `serve` after theirs is gone",
+    ),
+    also(
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        setting("otel.endpoint", Accepts::Text, "", "Where traces are sent, as OTLP over HTTP"),
+    ),
     setting("python", Accepts::OptionalPath, "", "The Python that templates are built with"),
     setting("node", Accepts::OptionalPath, "", "The Node that runs JavaScript"),
     setting("contexts.max", Accepts::Count(1, 10_000), "50", "Contexts that one caller may have at once"),
@@ -73,6 +171,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Languages that sandboxes are kept ready for",
     ),
     setting("pool.max_age", Accepts::Duration, "60m", "A ready sandbox older than this is replaced"),
+    setting("flavors.small", Accepts::Flavor, "1:1024", "Processors and memory of the flavor `small`"),
+    setting("flavors.medium", Accepts::Flavor, "2:2048", "The same of `medium`"),
+    setting("flavors.large", Accepts::Flavor, "4:4096", "The same of `large`"),
     setting("limits.cpus", Accepts::Decimal(0.05, 1_024.0), "2", "Processors that one sandbox may use"),
     setting("limits.memory", Accepts::Size, "2048", "Memory of one sandbox"),
     setting("limits.processes", Accepts::Count(8, 1_000_000), "256", "Processes and threads in one sandbox"),

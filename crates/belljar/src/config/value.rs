@@ -11,8 +11,12 @@ pub(crate) enum Accepts {
     OptionalPath,
     /// Words with commas between them.
     List,
+    OptionalList,
+    Text,
     LogFilter,
     Switch,
+    /// Processors and memory, with a colon between them.
+    Flavor,
     Count(u64, u64),
     Decimal(f64, f64),
     Duration,
@@ -31,6 +35,10 @@ pub(crate) enum Value {
     Decimal(f64),
     Duration(Duration),
     Bytes(u64),
+    Flavor {
+        cpus: f64,
+        memory: u64,
+    },
     /// Which of the words it is.
     OneOf(usize),
 }
@@ -40,7 +48,9 @@ impl Accepts {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Path | Self::OptionalPath => "PATH",
-            Self::List => "LIST",
+            Self::List | Self::OptionalList => "LIST",
+            Self::Text => "TEXT",
+            Self::Flavor => "CPUS:MEMORY",
             Self::LogFilter => "FILTER",
             Self::Switch => "BOOL",
             Self::Count(..) | Self::Decimal(..) => "NUMBER",
@@ -57,7 +67,9 @@ impl Accepts {
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Path | Self::OptionalPath => "a path".to_owned(),
-            Self::List => "names with commas between them".to_owned(),
+            Self::List | Self::OptionalList => "names with commas between them".to_owned(),
+            Self::Text => "text".to_owned(),
+            Self::Flavor => "processors and memory such as 2:2048 or 0.5:1GiB".to_owned(),
             Self::LogFilter => {
                 "a level (error, warn, info, debug, trace), or a list such as warn,belljar=debug".to_owned()
             }
@@ -80,7 +92,19 @@ impl Accepts {
                 let words: Vec<_> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
                 Value::List((!words.is_empty()).then(|| words.into_iter().map(str::to_owned).collect())?)
             }
-            Self::LogFilter => Value::Text(EnvFilter::try_new(text).ok().map(|_| text.to_owned())?),
+            Self::OptionalList => {
+                let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+                Value::List(words.map(str::to_owned).collect())
+            }
+            Self::Text => Value::Text(text.to_owned()),
+            Self::Flavor => {
+                let (cpus, memory) = text.split_once(':')?;
+                let cpus = cpus.trim().parse().ok().filter(|cpus| (0.05..=1_024.0).contains(cpus))?;
+                Value::Flavor { cpus, memory: size(memory.trim())? }
+            }
+            Self::LogFilter => {
+                Value::Text(EnvFilter::try_new(log_filter(text).0).ok().map(|_| text.to_owned())?)
+            }
             Self::Switch => Value::Switch(match text.to_ascii_lowercase().as_str() {
                 "true" | "1" | "yes" | "on" => true,
                 "false" | "0" | "no" | "off" => false,
@@ -97,6 +121,13 @@ impl Accepts {
             Self::OneOf(words) => Value::OneOf(words.iter().position(|word| *word == text)?),
         })
     }
+}
+
+/// The filter without the words that are about the form of a line, and whether lines are JSON objects.
+pub(crate) fn log_filter(text: &str) -> (String, bool) {
+    let words: Vec<_> = text.split(',').map(str::trim).collect();
+    let filter: Vec<_> = words.iter().copied().filter(|word| !["json", "text"].contains(word)).collect();
+    (filter.join(","), words.contains(&"json"))
 }
 
 /// A number and the unit after it. Only what is finite and more than nothing.
@@ -186,5 +217,12 @@ mod tests {
         assert_eq!(Accepts::OneOf(&["auto", "required"]).parse("required"), Some(Value::OneOf(1)));
         assert_eq!(Accepts::OptionalPath.parse(""), Some(Value::Path(None)));
         assert_eq!(Accepts::LogFilter.parse("warn,belljar=loud"), None);
+        assert!(Accepts::LogFilter.parse("json").is_some());
+        assert_eq!(log_filter("json,warn,rmcp=error"), ("warn,rmcp=error".to_owned(), true));
+        assert_eq!(Accepts::OptionalList.parse(""), Some(Value::List(Vec::new())));
+        let flavor = Value::Flavor { cpus: 0.5, memory: 1 << 30 };
+        assert_eq!(Accepts::Flavor.parse("0.5:1GiB"), Some(flavor));
+        assert_eq!(Accepts::Flavor.parse("0:1GiB"), None);
+        assert_eq!(Accepts::Flavor.parse("2"), None);
     }
 }
