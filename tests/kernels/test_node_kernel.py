@@ -126,10 +126,10 @@ class Kernel:
         self.sock.sendall(struct.pack("<II", 4 + len(data) + len(body), len(data)) + data + body)
         self.sock.setblocking(False)
 
-    def start(self, code):
+    def start(self, code, **more):
         self.next_id += 1
         self.began = time.monotonic()
-        self.send({"t": "run", "id": self.next_id}, code.encode())
+        self.send({"t": "run", "id": self.next_id, **more}, code.encode())
         return self.next_id
 
     def interrupt(self, frame=True, sig=True):
@@ -153,8 +153,8 @@ class Kernel:
             assert at == len(body)
             displays.append((head["result"], parts))
 
-    def run(self, code, timeout=10):
-        self.start(code)
+    def run(self, code, timeout=10, **more):
+        self.start(code, **more)
         return self.finish(timeout)
 
 
@@ -311,6 +311,22 @@ class Cells(Base):
         self.shows("const rl = require('readline').createInterface({input: fs.createReadStream('/dev/null')}); "
                    "await new Promise(r => rl.on('close', () => r('closed')))", "'closed'")
         self.shows("typeof fetch + typeof structuredClone + this === 'functionfunction' + globalThis", "true")
+
+
+    def test_trace(self):
+        def seen(**more):
+            return self.k.run("[process.env.TRACEPARENT,"
+                              " require('child_process').execSync('echo $TRACEPARENT').toString()].join()", **more).value
+
+        self.assertEqual(seen(), "',\\n'")
+        self.assertEqual(seen(trace="00-a"), "'00-a,00-a\\n'")
+        self.assertEqual(seen(trace="00-b"), "'00-b,00-b\\n'")
+        self.assertEqual(seen(), "',\\n'")
+        self.good("process.env.TRACEPARENT = 'mine'")
+        self.assertEqual(seen(), "'mine,mine\\n'")
+        self.assertEqual(seen(trace="00-c"), "'00-c,00-c\\n'")
+        self.good("process.env = null")
+        self.assertTrue(self.k.run("1", trace="00-d").ok)
 
 
 class Output(Base):

@@ -125,9 +125,9 @@ class Guest:
         self.data = self.data[4 + size:]
         return message, body
 
-    def start(self, code):
+    def start(self, code, **more):
         self.runs += 1
-        head, body = json.dumps({"t": "run", "id": self.runs}).encode(), code.encode()
+        head, body = json.dumps({"t": "run", "id": self.runs, **more}).encode(), code.encode()
         self.sock.sendall(struct.pack("<II", 4 + len(head) + len(body), len(head)) + head + body)
         self.result = Result()
         self.raw = {"out": b"", "err": b""}
@@ -171,8 +171,8 @@ class Guest:
             if over:
                 return self.result
 
-    def run(self, code):
-        self.start(code)
+    def run(self, code, **more):
+        self.start(code, **more)
         return self.finish()
 
     def interrupt(self, code, after=0.3):
@@ -336,6 +336,22 @@ class Cells(KernelCase):
         self.assertIn("no terminal", self.bad("input('? ')", "RuntimeError").err)
         self.bad("import getpass\ngetpass.getpass()", "RuntimeError")
         self.good("import sys\nsys.stdin.read()", "''")
+
+
+    def test_trace(self):
+        def seen(**more):
+            return self.guest.run("import os, subprocess\n(os.environ.get('TRACEPARENT'),"
+                                  " subprocess.getoutput('echo $TRACEPARENT'))", **more).value
+
+        self.assertEqual(seen(), "(None, '')")
+        self.assertEqual(seen(trace="00-a"), "('00-a', '00-a')")
+        self.assertEqual(seen(trace="00-b"), "('00-b', '00-b')")
+        self.assertEqual(seen(), "(None, '')")
+        self.good("os.environ['TRACEPARENT'] = 'mine'")
+        self.assertEqual(seen(), "('mine', 'mine')")
+        self.assertEqual(seen(trace="00-c"), "('00-c', '00-c')")
+        self.good("os.environ = None")
+        self.assertTrue(self.guest.run("1", trace="00-d").done["ok"])
 
 
 class Displays(KernelCase):

@@ -11,6 +11,8 @@ use belljar_proto::Captured;
 
 /// Where whole outputs go: a file system of its own, so that a full workspace does not stand in the way.
 pub(crate) const OUTPUTS: &str = "/outputs";
+/// How the names of files start that belong to a process in the background.
+pub(crate) const PROCESS: &str = "process-";
 
 /// Whole outputs that are kept.
 const MAX_FILES: usize = 100;
@@ -112,11 +114,17 @@ impl Capture {
     }
 }
 
+/// Outputs of processes in the background go with their process.
+fn is_spare(entry: &fs::DirEntry) -> bool {
+    !entry.file_name().as_encoded_bytes().starts_with(PROCESS.as_bytes())
+}
+
 /// Outputs count towards the sandbox's memory: the oldest go when there are many.
 fn remove_oldest(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
+    let spare = entries.flatten().filter(is_spare);
     let mut files: Vec<_> =
-        entries.flatten().filter_map(|e| Some((e.metadata().ok()?.modified().ok()?, e.path()))).collect();
+        spare.filter_map(|e| Some((e.metadata().ok()?.modified().ok()?, e.path()))).collect();
     if files.len() >= MAX_FILES {
         files.sort_unstable();
         for (_, path) in &files[..=files.len() - MAX_FILES] {
@@ -129,7 +137,7 @@ fn remove_oldest(directory: &Path) {
 fn remove_others(keep: &Path) -> bool {
     let Some(Ok(entries)) = keep.parent().map(fs::read_dir) else { return false };
     let mut removed = false;
-    for entry in entries.flatten().filter(|e| e.path() != keep) {
+    for entry in entries.flatten().filter(|e| e.path() != keep && is_spare(e)) {
         removed |= fs::remove_file(entry.path()).is_ok();
     }
     removed

@@ -15,6 +15,7 @@ use tokio::{
 use crate::{
     exec, files,
     kernel::{Job, RunJob},
+    program,
     supervisor::Guest,
     wires,
 };
@@ -54,12 +55,20 @@ impl Outbox {
 /// Interrupts the call it belongs to.
 pub(crate) type Interrupt = Rc<Notify>;
 
+/// The calls of a connection that can be interrupted.
+type Active = Rc<RefCell<HashMap<u64, Interrupt>>>;
+
 pub(crate) async fn serve(guest: Rc<Guest>, stream: OwnedFd) {
-    // A broken connection concerns nobody but itself: what it started goes on, the host may dial again.
-    let _ = serve_stream(guest, stream).await;
+    let active = Active::default();
+    // A broken connection concerns nobody but itself: the host may dial again.
+    let _ = serve_stream(guest, stream, &active).await;
+    // Nobody waits for these any more. What runs in the background goes on.
+    for interrupt in active.borrow().values() {
+        interrupt.notify_one();
+    }
 }
 
-async fn serve_stream(guest: Rc<Guest>, stream: OwnedFd) -> io::Result<()> {
+async fn serve_stream(guest: Rc<Guest>, stream: OwnedFd, active: &Active) -> io::Result<()> {
     let (mut reader, mut writer) = wires::stream(stream)?.into_split();
     let (sender, mut frames) = mpsc::channel::<Vec<u8>>(OUTBOX);
     spawn_local(async move {
@@ -72,7 +81,6 @@ async fn serve_stream(guest: Rc<Guest>, stream: OwnedFd) -> io::Result<()> {
     let outbox = Outbox(sender);
     outbox.send(&FromGuest::Hello { generation: GENERATION, digest: guest.config.digest.clone() }, &[]).await;
 
-    let active: Rc<RefCell<HashMap<u64, Interrupt>>> = Rc::default();
     let mut decoder = Decoder::default();
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -82,18 +90,19 @@ async fn serve_stream(guest: Rc<Guest>, stream: OwnedFd) -> io::Result<()> {
         }
         decoder.extend(&buffer[..count]);
         while let Some(frame) = decoder.take::<Request>().map_err(io::Error::other)? {
-            dispatch(&guest, frame.header, frame.body, &outbox, &active).await;
+            dispatch(&guest, frame.header, frame.body, &outbox, active).await;
         }
     }
 }
 
 async fn dispatch(
     guest: &Rc<Guest>,
-    Request { id, call }: Request,
+    Request { id, trace, call }: Request,
     body: Vec<u8>,
     outbox: &Outbox,
-    active: &Rc<RefCell<HashMap<u64, Interrupt>>>,
+    active: &Active,
 ) {
+    let trace = program::trace(trace);
     match call {
         Call::Ping => outbox.reply(id, Reply::Ok, &[]).await,
         Call::StartKernel { language } => {
@@ -105,18 +114,19 @@ async fn dispatch(
             let active = Rc::clone(active);
             let finished = move || drop(active.borrow_mut().remove(&id));
             let outbox = outbox.clone();
-            let job = RunJob { id, code: body, limits, outbox, interrupt, finished: Box::new(finished) };
+            let job =
+                RunJob { id, trace, code: body, limits, outbox, interrupt, finished: Box::new(finished) };
             guest.kernels.send(language, Job::Run(job)).await;
         }
-        Call::Exec { argv, cwd, env, limits } => {
+        Call::Exec { program, limits } => {
             let interrupt = Interrupt::default();
             active.borrow_mut().insert(id, Rc::clone(&interrupt));
-            let (guest, outbox, active) = (Rc::clone(guest), outbox.clone(), Rc::clone(active));
+            let (guest, active) = (Rc::clone(guest), Rc::clone(active));
+            let asked = exec::Asked { id, trace, outbox: outbox.clone(), interrupt };
             spawn_local(async move {
-                let program = exec::Program { argv, cwd, env };
-                let (reply, body) = exec::run(&guest, id, program, limits, &outbox, interrupt).await;
+                let (reply, body) = exec::run(&guest, &asked, program, limits).await;
                 active.borrow_mut().remove(&id);
-                outbox.reply(id, reply, &body).await;
+                asked.outbox.reply(id, reply, &body).await;
             });
         }
         Call::Interrupt { target } => {
@@ -129,6 +139,17 @@ async fn dispatch(
             let outbox = outbox.clone();
             spawn_local(async move {
                 let (reply, body) = files::answer(call, body).await;
+                outbox.reply(id, reply, &body).await;
+            });
+        }
+        Call::Spawn { .. }
+        | Call::Processes
+        | Call::Poll { .. }
+        | Call::Input { .. }
+        | Call::Signal { .. } => {
+            let (guest, outbox) = (Rc::clone(guest), outbox.clone());
+            spawn_local(async move {
+                let (reply, body) = guest.background.answer(call, trace.as_deref(), &body).await;
                 outbox.reply(id, reply, &body).await;
             });
         }

@@ -1,77 +1,69 @@
 //! Runs a program to its end.
 
-use std::{collections::BTreeMap, path::PathBuf, process::Command, time::Duration};
+use std::time::Duration;
 
-use belljar_proto::{Ending, Event, Exited, FailureKind, Reply, RunLimits, Stream, Streaming};
+use belljar_proto::{Ending, Exited, FailureKind, Program, Reply, RunLimits, Stream, Streaming};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    capture::{Capture, OUTPUTS},
     connection::{Interrupt, Outbox, failed},
     processes::{self, Streams},
+    program,
     supervisor::Guest,
+    tap::{Tap, samples},
     wires::PipeReader,
 };
 
 /// Between asking a program to end and ending it.
-const GRACE: Duration = Duration::from_millis(2000);
+pub(crate) const GRACE: Duration = Duration::from_millis(2000);
 /// A daemon may hold the pipes open after the program itself ended; its last words are waited for this long.
-const LAST_WORDS: Duration = Duration::from_millis(50);
+pub(crate) const LAST_WORDS: Duration = Duration::from_millis(50);
 
-pub(crate) struct Program {
-    pub(crate) argv: Vec<String>,
-    pub(crate) cwd: Option<String>,
-    pub(crate) env: BTreeMap<String, String>,
+/// Who asked for a program, and how it may be stopped.
+pub(crate) struct Asked {
+    pub(crate) id: u64,
+    pub(crate) trace: Option<String>,
+    pub(crate) outbox: Outbox,
+    pub(crate) interrupt: Interrupt,
 }
 
 pub(crate) async fn run(
     guest: &Guest,
-    id: u64,
+    asked: &Asked,
     program: Program,
     limits: RunLimits,
-    outbox: &Outbox,
-    interrupt: Interrupt,
 ) -> (Reply, Vec<u8>) {
-    let Some((name, arguments)) = program.argv.split_first() else {
-        return (failed(FailureKind::Invalid, "an empty command"), Vec::new());
+    let Asked { id, trace, outbox, interrupt } = asked;
+    let command = match program::command(&program, trace.as_deref()) {
+        Ok(command) => command,
+        Err(refusal) => return (refusal, Vec::new()),
     };
-    let mut command = Command::new(name);
-    command.args(arguments).envs(&program.env);
-    command.current_dir(program.cwd.as_deref().unwrap_or("/workspace"));
     let pipes = PipeReader::new().and_then(|out| Ok((out, PipeReader::new()?)));
     let ((mut stdout, out), (mut stderr, err)) = match pipes {
         Ok(pipes) => pipes,
         Err(e) => return (failed(FailureKind::Internal, format!("no pipes: {e}")), Vec::new()),
     };
     let started = Instant::now();
-    let streams = Streams { stdout: out, stderr: err, socket: None };
+    let streams = Streams { stdin: None, stdout: out, stderr: err, socket: None };
     let (pid, mut status) = match guest.processes.start(command, streams) {
         Ok(started) => started,
-        Err(e) => {
-            return (failed(FailureKind::NotStarted, format!("cannot start {name:?}: {e}")), Vec::new());
-        }
+        Err(e) => return (program::not_started(&program, &e), Vec::new()),
     };
 
     let number = guest.kernels.next_run();
     let cap = limits.output_cap as usize;
-    let file = |name: &str| PathBuf::from(format!("{OUTPUTS}/run-{number}.{name}.txt"));
-    let mut captured_out = Capture::new(cap, file("stdout"));
-    let mut captured_err = Capture::new(cap, file("stderr"));
+    let mut tap_out = Tap::new(Stream::Stdout, limits.streaming, number, cap);
+    let mut tap_err = Tap::new(Stream::Stderr, limits.streaming, number, cap);
     let (mut out_buffer, mut err_buffer) = (vec![0; 32 << 10], vec![0; 32 << 10]);
+    let mut samples = samples();
     let mut deadline = started + Duration::from_millis(limits.timeout_ms);
     let mut ending = Ending::Finished;
     let mut code: Option<i32> = None;
     loop {
         tokio::select! {
-            count = stdout.read(&mut out_buffer) => {
-                captured_out.push(&out_buffer[..count]);
-                stream(&limits, id, Stream::Stdout, &out_buffer[..count], outbox).await;
-            }
-            count = stderr.read(&mut err_buffer) => {
-                captured_err.push(&err_buffer[..count]);
-                stream(&limits, id, Stream::Stderr, &err_buffer[..count], outbox).await;
-            }
+            count = stdout.read(&mut out_buffer) => tap_out.push(&out_buffer[..count], *id, outbox).await,
+            count = stderr.read(&mut err_buffer) => tap_err.push(&err_buffer[..count], *id, outbox).await,
             ended = &mut status, if code.is_none() => {
                 code = Some(ended.unwrap_or(0));
                 deadline = Instant::now() + LAST_WORDS;
@@ -85,11 +77,16 @@ pub(crate) async fn run(
             () = interrupt.notified(), if ending == Ending::Finished && code.is_none() => {
                 (ending, deadline) = escalate(pid, ending, Ending::Cancelled);
             }
+            _ = samples.tick(), if limits.streaming == Streaming::Samples => {
+                tap_out.flush_sample(*id, outbox).await;
+                tap_err.flush_sample(*id, outbox).await;
+            }
         }
         if code.is_some() && !stdout.is_open() && !stderr.is_open() {
             break;
         }
     }
+    let (mut captured_out, mut captured_err) = (tap_out.capture, tap_err.capture);
     if captured_out.total() + captured_err.total() > cap as u64 {
         captured_out.keep_file();
         captured_err.keep_file();
@@ -105,6 +102,7 @@ pub(crate) async fn run(
         duration_us: started.elapsed().as_micros() as u64,
         stdout,
         stderr,
+        notes: guest.kernels.tidy("command").into_iter().collect(),
     };
     (Reply::Exited(exited), body)
 }
@@ -118,10 +116,4 @@ fn escalate(pid: Pid, ending: Ending, cause: Ending) -> (Ending, Instant) {
     }
     processes::kill_session(pid);
     (ending, Instant::now() + GRACE)
-}
-
-async fn stream(limits: &RunLimits, id: u64, stream: Stream, bytes: &[u8], outbox: &Outbox) {
-    if limits.streaming != Streaming::Off {
-        outbox.event(id, Event::Output { stream }, bytes).await;
-    }
 }

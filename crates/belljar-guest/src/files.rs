@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 const WORKSPACE: &str = "/workspace";
 /// All that callers reach by path. The first is where relative paths start.
-const ROOTS: [&str; 3] = [WORKSPACE, "/outputs", "/tmp"];
+const ROOTS: [&str; 4] = [WORKSPACE, "/outputs", "/tmp", "/volumes"];
 /// A listing's paths together; keeps its frame small whatever the names are.
 const MAX_LISTING_BYTES: usize = 400 << 10;
 const MAX_DEPTH: usize = 64;

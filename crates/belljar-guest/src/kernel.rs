@@ -49,6 +49,7 @@ pub(crate) enum Job {
 
 pub(crate) struct RunJob {
     pub(crate) id: u64,
+    pub(crate) trace: Option<String>,
     pub(crate) code: Vec<u8>,
     pub(crate) limits: RunLimits,
     pub(crate) outbox: Outbox,
@@ -99,12 +100,27 @@ impl Kernels {
     pub(crate) fn next_run(&self) -> u64 {
         self.shared.next_run()
     }
+
+    pub(crate) fn tidy(&self, what: &str) -> Option<String> {
+        self.shared.tidy(what)
+    }
 }
 
 impl Shared {
     fn next_run(&self) -> u64 {
         self.runs.set(self.runs.get() + 1);
         self.runs.get()
+    }
+
+    /// A sandbox that is nearly full of processes could not do anything next time.
+    fn tidy(&self, what: &str) -> Option<String> {
+        let limit = self.config.processes as usize;
+        let count = processes::count();
+        if limit == 0 || count < limit - limit / 10 {
+            return None;
+        }
+        let ended = processes::kill_all_but(&self.pids.borrow());
+        Some(format!("The {what} left {count} processes (the limit is {limit}); {ended} of them were ended."))
     }
 }
 
@@ -252,7 +268,7 @@ impl Live {
         let ((stream, theirs), (stdout, out), (stderr, err)) = wire_up().map_err(no_wires)?;
         let mut command = Command::new(program);
         command.args(arguments).current_dir("/workspace");
-        let streams = Streams { stdout: out, stderr: err, socket: Some(theirs) };
+        let streams = Streams { stdin: None, stdout: out, stderr: err, socket: Some(theirs) };
         let (_, status) =
             shared.processes.start(command, streams).map_err(|e| format!("cannot start {program}: {e}"))?;
         Ok(Self::new(stream, stdout, stderr, End::Child(status)))

@@ -3,6 +3,7 @@
 //! It starts and feeds interpreters, runs programs, reads and writes files, and reaps what dies. It trusts nobody:
 //! neither the code it runs nor the length of anything it is sent. One thread, one event loop.
 
+mod background;
 mod capture;
 mod connection;
 mod exec;
@@ -10,7 +11,9 @@ mod files;
 mod kernel;
 mod probe;
 mod processes;
+mod program;
 mod supervisor;
+mod tap;
 mod wires;
 
 use std::os::fd::{FromRawFd, OwnedFd};

@@ -26,8 +26,10 @@ pub(crate) struct Processes {
     waiting: RefCell<HashMap<i32, oneshot::Sender<Status>>>,
 }
 
-/// Standard streams of a new process; standard input is always empty.
+/// Standard streams of a new process.
 pub(crate) struct Streams {
+    /// Empty when there is none.
+    pub(crate) stdin: Option<OwnedFd>,
     pub(crate) stdout: OwnedFd,
     pub(crate) stderr: OwnedFd,
     /// Becomes descriptor 3.
@@ -55,7 +57,10 @@ impl Processes {
         mut command: Command,
         streams: Streams,
     ) -> io::Result<(Pid, oneshot::Receiver<Status>)> {
-        command.stdin(Stdio::null()).stdout(streams.stdout).stderr(streams.stderr);
+        command
+            .stdin(streams.stdin.map_or_else(Stdio::null, Stdio::from))
+            .stdout(streams.stdout)
+            .stderr(streams.stderr);
         let socket = streams.socket;
         let socket_fd = socket.as_ref().map(AsRawFd::as_raw_fd);
         // SAFETY: between fork and exec only async-signal-safe calls are made: setsid and dup2.

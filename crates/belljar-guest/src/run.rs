@@ -1,16 +1,16 @@
 //! One run in an interpreter: output, displays, the time limit, and every way in which it can end.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use belljar_proto::{Ending, Event, FailureKind, ProgramError, Ran, Reply, Stream, Streaming};
 use rustix::process::{Signal, kill_process};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{Actor, Frame, FromKernel, Live, RunJob, ToKernel, garbage, next_frame, short};
 use crate::{
-    capture::{Capture, OUTPUTS},
-    connection::{Outbox, failed},
+    connection::failed,
     processes,
+    tap::{Tap, samples},
 };
 
 /// An interpreter that has not reacted after this long may be waiting for a program it started.
@@ -18,8 +18,6 @@ const INTERRUPT_FOLLOWERS: Duration = Duration::from_millis(500);
 /// How soon an interrupted interpreter must show that it listens.
 const LISTENS: Duration = Duration::from_millis(1000);
 const KILL: Duration = Duration::from_millis(3000);
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
-const SAMPLE_SIZE: usize = 1000;
 /// Rich results of one run, in all.
 const MAX_DISPLAYS: usize = 100;
 const MAX_DISPLAY_BYTES: usize = 32 << 20;
@@ -38,44 +36,6 @@ enum Outcome {
 enum Cause {
     TimeLimit,
     Request,
-}
-
-/// One stream of the run: kept for the result, and sent on as the caller wishes.
-struct Tap {
-    stream: Stream,
-    capture: Capture,
-    sample: Vec<u8>,
-}
-
-impl Tap {
-    fn new(stream: Stream, number: u64, cap: usize) -> Self {
-        let name = if stream == Stream::Stdout { "stdout" } else { "stderr" };
-        let path = PathBuf::from(format!("{OUTPUTS}/run-{number}.{name}.txt"));
-        Self { stream, capture: Capture::new(cap, path), sample: Vec::new() }
-    }
-
-    async fn push(&mut self, bytes: &[u8], streaming: Streaming, id: u64, outbox: &Outbox) {
-        if bytes.is_empty() {
-            return;
-        }
-        self.capture.push(bytes);
-        match streaming {
-            Streaming::Off => {}
-            Streaming::All => outbox.event(id, Event::Output { stream: self.stream }, bytes).await,
-            Streaming::Samples => {
-                self.sample.extend_from_slice(&bytes[bytes.len().saturating_sub(SAMPLE_SIZE)..]);
-                let excess = self.sample.len().saturating_sub(SAMPLE_SIZE);
-                self.sample.drain(..excess);
-            }
-        }
-    }
-
-    async fn flush_sample(&mut self, id: u64, outbox: &Outbox) {
-        if !self.sample.is_empty() {
-            let sample = std::mem::take(&mut self.sample);
-            outbox.event(id, Event::Output { stream: self.stream }, &sample).await;
-        }
-    }
 }
 
 #[derive(Default)]
@@ -115,8 +75,8 @@ impl Actor {
         }
         let Some(live) = self.live.as_mut() else { return };
         let cap = job.limits.output_cap as usize;
-        let mut stdout = Tap::new(Stream::Stdout, number, cap);
-        let mut stderr = Tap::new(Stream::Stderr, number, cap);
+        let mut stdout = Tap::new(Stream::Stdout, job.limits.streaming, number, cap);
+        let mut stderr = Tap::new(Stream::Stderr, job.limits.streaming, number, cap);
         let mut displays = Displays::default();
         let started = Instant::now();
         let (outcome, cause) = live.run(&job, started, &mut stdout, &mut stderr, &mut displays).await;
@@ -143,7 +103,7 @@ impl Actor {
                 "{dropped} rich outputs were left out: a run may show {MAX_DISPLAYS}, or 32 MB."
             ));
         }
-        notes.extend(self.tidy());
+        notes.extend(self.shared.tidy("run"));
         if stdout.capture.total() + stderr.capture.total() > cap as u64 {
             stdout.capture.keep_file();
             stderr.capture.keep_file();
@@ -154,17 +114,6 @@ impl Actor {
         (job.finished)();
         let ran = Ran { ok, error, ending, duration_us, stdout, stderr, notes };
         job.outbox.reply(job.id, Reply::Ran(ran), &body).await;
-    }
-
-    /// A sandbox that is nearly full of processes could not do anything next time.
-    fn tidy(&self) -> Option<String> {
-        let limit = self.shared.config.processes as usize;
-        let count = processes::count();
-        if limit == 0 || count < limit - limit / 10 {
-            return None;
-        }
-        let ended = processes::kill_all_but(&self.shared.pids.borrow());
-        Some(format!("The run left {count} processes (the limit is {limit}); {ended} of them were ended."))
     }
 }
 
@@ -179,23 +128,23 @@ impl Live {
     ) -> (Outcome, Option<Cause>) {
         let streaming = job.limits.streaming;
         let late = (std::mem::take(&mut self.late_stdout), std::mem::take(&mut self.late_stderr));
-        stdout.push(&late.0, streaming, job.id, &job.outbox).await;
-        stderr.push(&late.1, streaming, job.id, &job.outbox).await;
-        if self.send(&ToKernel::Run { id: job.id }, &job.code).await.is_err() {
+        stdout.push(&late.0, job.id, &job.outbox).await;
+        stderr.push(&late.1, job.id, &job.outbox).await;
+        let message = ToKernel::Run { id: job.id, trace: job.trace.clone() };
+        if self.send(&message, &job.code).await.is_err() {
             return (Outcome::Died(None), None);
         }
         let mut deadline = started + Duration::from_millis(job.limits.timeout_ms);
         let mut interrupted: Option<(Instant, Cause)> = None;
-        let mut samples = interval(SAMPLE_INTERVAL);
-        samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut samples = samples();
         let (mut out, mut err) = (vec![0; 32 << 10], vec![0; 32 << 10]);
         let mut outcome = loop {
             tokio::select! {
                 count = self.stdout.read(&mut out) => {
-                    stdout.push(&out[..count], streaming, job.id, &job.outbox).await;
+                    stdout.push(&out[..count], job.id, &job.outbox).await;
                 }
                 count = self.stderr.read(&mut err) => {
-                    stderr.push(&err[..count], streaming, job.id, &job.outbox).await;
+                    stderr.push(&err[..count], job.id, &job.outbox).await;
                 }
                 frame = next_frame(&mut self.stream, &mut self.decoder) => match frame {
                     Ok(Some(Frame { header: FromKernel::Done { id, ok, error, .. }, .. })) if id == job.id => {
@@ -244,8 +193,8 @@ impl Live {
         // All that the program wrote before it was done is in the pipes by now.
         loop {
             let (count, errors) = (self.stdout.read_now(&mut out), self.stderr.read_now(&mut err));
-            stdout.push(&out[..count], streaming, job.id, &job.outbox).await;
-            stderr.push(&err[..errors], streaming, job.id, &job.outbox).await;
+            stdout.push(&out[..count], job.id, &job.outbox).await;
+            stderr.push(&err[..errors], job.id, &job.outbox).await;
             if count + errors == 0 {
                 break;
             }

@@ -22,7 +22,7 @@ use tokio::{
     task::spawn_local,
 };
 
-use crate::{connection, kernel::Kernels, processes::Processes};
+use crate::{background::Background, capture::OUTPUTS, connection, kernel::Kernels, processes::Processes};
 
 /// How an interpreter from the zygote ended.
 #[derive(Debug)]
@@ -55,6 +55,7 @@ pub(crate) struct Guest {
     pub(crate) config: GuestConfig,
     pub(crate) kernels: Kernels,
     pub(crate) processes: Rc<Processes>,
+    pub(crate) background: Background,
 }
 
 pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
@@ -80,7 +81,8 @@ pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
         supervisor.first.replace(Some(first));
     }
     let kernels = Kernels::new(config.clone(), Rc::clone(&supervisor), Rc::clone(&processes));
-    let guest = Rc::new(Guest { config, kernels, processes });
+    let background = Background::new(Rc::clone(&processes), OUTPUTS.into());
+    let guest = Rc::new(Guest { config, kernels, processes, background });
     while let Some((packet, mut fds)) = supervisor.receive().await? {
         match packet {
             ToGuest::Init { .. } => return Err(io::Error::other("a second init")),

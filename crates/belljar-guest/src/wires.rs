@@ -61,6 +61,25 @@ impl PipeReader {
     }
 }
 
+/// The end that feeds a program's standard input.
+pub(crate) struct PipeWriter(AsyncFd<OwnedFd>);
+
+impl PipeWriter {
+    /// The end that the program reads from, and a writer.
+    pub(crate) fn new() -> io::Result<(OwnedFd, Self)> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&write, true)?;
+        // SAFETY: the descriptor is owned and stays open for as long as it is registered.
+        Ok((read, Self(unsafe { AsyncFd::register(write) }?)))
+    }
+
+    /// Writes some of it, as soon as there is room.
+    pub(crate) async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let write = |fd: &OwnedFd| Ok(rustix::io::write(fd, bytes)?);
+        self.0.async_io(Interest::WRITABLE, write).await
+    }
+}
+
 /// A connected pair: ours for the event loop, theirs for the program.
 pub(crate) fn socket() -> io::Result<(UnixStream, OwnedFd)> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

@@ -237,6 +237,25 @@ impl Cgroups {
         text.lines().find_map(|l| l.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
     }
 
+    /// Processor time in microseconds and memory in bytes that a sandbox has used and uses.
+    pub(crate) fn usage(&self, id: &str) -> (u64, u64) {
+        let number = |dir: &OwnedFd, file: &str| {
+            read_at(dir, &format!("{id}/{file}")).ok().and_then(|text| text.trim().parse::<u64>().ok())
+        };
+        match self.version {
+            Version::V1 => {
+                // In the same hierarchy as cpu wherever systemd or we mounted them.
+                let cpu = number(&self.dirs[1], "cpuacct.usage").unwrap_or(0) / 1000;
+                (cpu, number(&self.dirs[0], "memory.usage_in_bytes").unwrap_or(0))
+            }
+            Version::V2 => {
+                let stat = read_at(&self.dirs[0], &format!("{id}/cpu.stat")).unwrap_or_default();
+                let cpu = stat.lines().find_map(|l| l.strip_prefix("usage_usec ")?.trim().parse().ok());
+                (cpu.unwrap_or(0), number(&self.dirs[0], "memory.current").unwrap_or(0))
+            }
+        }
+    }
+
     /// True when nothing of it is left. False: still busy, try again shortly.
     pub(crate) fn remove(&self, id: &str) -> bool {
         self.dirs.iter().all(|dir| removed(unlinkat(dir, id, AtFlags::REMOVEDIR)))

@@ -1,5 +1,8 @@
 //! The jailer: a single-threaded process that makes sandboxes, owns them, and ends them all when its server goes.
 
+mod kernels;
+mod servers;
+
 use std::{
     collections::{HashMap, VecDeque},
     io,
@@ -13,33 +16,30 @@ use crate::{
     Doing, JailError, Result,
     cgroup::Cgroups,
     prepare::{self, Prepared, UID_RANGE},
-    protocol::{
-        FromGuest, FromJailer, JailerSpec, Language, Layer, Limits, Packets, ToGuest, ToJailer, ZygoteSpec,
-    },
+    protocol::{FromGuest, FromJailer, JailerSpec, Language, Limits, Packets, ZygoteSpec},
     sandbox::{Mould, Sandbox},
     sweep::RunDir,
     sys,
-    zygote::{Door, FromZygote, Zygote},
+    volumes::Outside,
+    zygote::Zygote,
 };
 
-/// A guest asks for a new interpreter when one died; more than this at once is not honest work.
-const KERNELS_PER_SANDBOX: u32 = 8;
 const GUEST_PACKETS: usize = 4;
-/// So few that neither the jailer nor the zygote ever waits for the other to read.
-const MAX_OUTSTANDING: usize = 32;
-const ZYGOTE_ATTEMPTS: u32 = 3;
+/// One that would not start is tried again after this long: what stood in the way may be gone.
+const ZYGOTE_AGAIN: Duration = Duration::from_secs(10);
 const EXIT_GRACE: Duration = Duration::from_millis(1500);
 
 const SERVER: u64 = 0;
 const ZYGOTE: u64 = 1;
-const FIRST_SANDBOX: u64 = 2;
+const DOOR: u64 = 2;
+const FIRST_SANDBOX: u64 = 3;
 
 /// Serves one server over `control` until it goes away. `guest` is the guest's program.
 pub fn run(control: OwnedFd, guest: &[u8]) -> Result<()> {
     let server = Packets::from(control);
-    let Some((spec, _)) = server.receive_blocking::<JailerSpec>().doing(|| "read the spec".into())? else {
-        return Ok(());
-    };
+    let received = server.receive_blocking::<JailerSpec>().doing(|| "read the spec".into())?;
+    // The locks keep others from removing what these sandboxes are made of, for as long as they are held.
+    let Some((spec, _locks)) = received else { return Ok(()) };
     match Jailer::prepare(server, spec, guest) {
         Ok(mut jailer) => jailer.serve(),
         Err((server, error)) => {
@@ -64,7 +64,20 @@ struct Fork {
 }
 
 struct Jailer {
-    server: Packets,
+    /// `None` while it waits for the next one.
+    server: Option<Packets>,
+    /// Where the next server knocks.
+    door: Option<OwnedFd>,
+    /// How long to wait for it.
+    keep: Duration,
+    /// Until when to wait, while there is no server.
+    waits_until: Option<Instant>,
+    fingerprint: String,
+    /// Told to every server.
+    ready: (String, u32, Vec<String>),
+    zygote_ready: Option<(f64, String)>,
+    zygote_began: Instant,
+    outside: Outside,
     mould: Mould,
     run_dir: RunDir,
     epoll: OwnedFd,
@@ -95,21 +108,23 @@ impl Jailer {
         guest: &[u8],
     ) -> std::result::Result<Self, (Packets, JailError)> {
         match prepare::prepare(&spec, guest, server.as_fd()) {
-            Ok(Prepared { mould, run_dir, uid_base, weaker }) => {
-                let ready = FromJailer::Ready {
-                    cgroups: mould.cgroups.as_ref().map_or("none".into(), Cgroups::describe),
-                    landlock: mould.policy.landlock.abi,
-                    weaker,
-                };
-                if let Err(e) = server.send(&ready, &[]) {
-                    return Err((server, JailError::new("answer the server", e)));
-                }
+            Ok(Prepared { mould, run_dir, uid_base, weaker, outside, door }) => {
+                let cgroups = mould.cgroups.as_ref().map_or("none".into(), Cgroups::describe);
+                let ready = (cgroups, mould.policy.landlock.abi, weaker);
                 let epoll = match epoll::create(epoll::CreateFlags::CLOEXEC) {
                     Ok(epoll) => epoll,
                     Err(e) => return Err((server, JailError::new("make an epoll", e))),
                 };
                 Ok(Self {
-                    server,
+                    server: Some(server),
+                    door,
+                    keep: Duration::from_secs(spec.keep_seconds),
+                    waits_until: None,
+                    fingerprint: spec.fingerprint,
+                    ready,
+                    zygote_ready: None,
+                    zygote_began: Instant::now(),
+                    outside,
                     mould,
                     run_dir,
                     epoll,
@@ -134,12 +149,17 @@ impl Jailer {
     }
 
     fn serve(&mut self) -> Result<()> {
-        self.watch(SERVER, self.server.as_fd().as_raw_fd())?;
+        if let Some(server) = &self.server {
+            self.watch(SERVER, server.as_fd().as_raw_fd())?;
+        }
+        if let Some(door) = &self.door {
+            self.watch(DOOR, door.as_raw_fd())?;
+        }
+        self.say_ready();
         self.start_zygote();
         let mut events = Vec::with_capacity(64);
         loop {
-            let timeout = (!self.lingering.is_empty())
-                .then_some(rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 });
+            let timeout = self.until_next_look();
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -150,6 +170,10 @@ impl Jailer {
                     SERVER => self.hear_server(),
                     ZYGOTE => {
                         self.hear_zygote();
+                        true
+                    }
+                    DOOR => {
+                        self.hear_door();
                         true
                     }
                     token => {
@@ -164,8 +188,26 @@ impl Jailer {
             }
             self.reap();
             self.remove_lingering();
+            if self.waits_in_vain() {
+                self.end_all();
+                return Ok(());
+            }
+            if self.zygote_failure.is_some()
+                && self.zygote_spec.is_ok()
+                && self.zygote_began.elapsed() > ZYGOTE_AGAIN
+            {
+                self.start_zygote();
+            }
             self.mould.prepare_network();
         }
+    }
+
+    fn until_next_look(&self) -> Option<rustix::event::Timespec> {
+        if !self.lingering.is_empty() {
+            return Some(rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 });
+        }
+        let looks = self.waits_until.is_some() || self.zygote_failure.is_some();
+        looks.then_some(rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 })
     }
 
     fn watch(&self, token: u64, fd: i32) -> Result<()> {
@@ -173,37 +215,6 @@ impl Jailer {
         let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) };
         let data = epoll::EventData::new_u64(token);
         epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN).doing(|| "watch a descriptor".into())
-    }
-
-    /// False when the server is gone.
-    fn hear_server(&mut self) -> bool {
-        loop {
-            let (request, _) = match self.server.receive::<ToJailer>() {
-                Ok(Some(received)) => received,
-                Ok(None) => return false,
-                Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
-            };
-            match request {
-                ToJailer::Create { id, limits, first } => match self.create(&id, &limits, first) {
-                    Ok(stream) => self.tell(&FromJailer::Created { id }, &[&stream]),
-                    Err(error) => self.tell(&FromJailer::Refused { id, error }, &[]),
-                },
-                ToJailer::Dial { id } => match self.dial(&id) {
-                    Ok(stream) => self.tell(&FromJailer::Dialed { id }, &[&stream]),
-                    Err(error) => self.tell(&FromJailer::Refused { id, error }, &[]),
-                },
-                ToJailer::Destroy { id } => match self.tokens.get(&id).and_then(|t| self.sandboxes.get(t)) {
-                    Some(sandbox) => sandbox.kill(),
-                    None => self.tell(&FromJailer::Gone { id, why: "it was gone already".into() }, &[]),
-                },
-            }
-        }
-    }
-
-    fn tell(&self, message: &FromJailer, fds: &[&OwnedFd]) {
-        let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
-        // A server that is gone shows as the end of its socket in the main loop.
-        let _ = self.server.send(message, &fds);
     }
 
     fn create(&mut self, id: &str, limits: &Limits, first: Option<Language>) -> Result<OwnedFd> {
@@ -261,152 +272,6 @@ impl Jailer {
         }
     }
 
-    fn request_kernel(&mut self, request: Waiting) {
-        let Some(sandbox) = self.sandboxes.get(&request.sandbox) else { return };
-        let waiting = self.waiting.iter().filter(|w| w.sandbox == request.sandbox).count() as u32;
-        if sandbox.kernels + waiting >= KERNELS_PER_SANDBOX {
-            return sandbox.kill();
-        }
-        if let Some(why) = &self.zygote_failure {
-            return refuse_kernel(sandbox, request.kernel, why);
-        }
-        match &self.zygote {
-            Some(zygote) if zygote.ready && self.outstanding < MAX_OUTSTANDING => self.fork_kernel(&request),
-            _ => self.waiting.push_back(request),
-        }
-    }
-
-    fn fork_kernel(&mut self, request: &Waiting) {
-        let (Some(zygote), Some(sandbox)) = (&self.zygote, self.sandboxes.get_mut(&request.sandbox)) else {
-            return;
-        };
-        let entrances = match &self.mould.cgroups {
-            Some(cgroups) if self.mould.policy.has(Layer::Cgroups) => cgroups.entrances(&sandbox.id),
-            _ => Ok(Vec::new()),
-        };
-        let fork = self.next_fork;
-        let wires = sandbox.wire(request.kernel);
-        let entrances = entrances.and_then(|e| Ok((e, wires?)));
-        let asked = entrances.and_then(|(e, wires)| {
-            let door = Door { pidfd: sandbox.pidfd.as_fd(), born: request.born.as_ref(), entrances: &e };
-            zygote.fork_into(fork, &door, &wires)
-        });
-        match asked {
-            Ok(()) => {
-                self.next_fork += 1;
-                self.outstanding += 1;
-                sandbox.kernels += 1;
-                self.forks.insert(fork, Fork { sandbox: request.sandbox, kernel: request.kernel });
-            }
-            Err(error) => refuse_kernel(sandbox, request.kernel, &error.to_string()),
-        }
-    }
-
-    fn start_zygote(&mut self) {
-        let spec = match &self.zygote_spec {
-            Ok(spec) => spec,
-            Err(why) => {
-                self.zygote_failure = Some(why.clone());
-                return;
-            }
-        };
-        self.zygote_attempts += 1;
-        match Zygote::start(spec, &self.mould.policy, &self.interpreter_limits) {
-            Ok(zygote) => {
-                let watched = self
-                    .watch(ZYGOTE, zygote.control.as_fd().as_raw_fd())
-                    .and_then(|()| self.watch(ZYGOTE, zygote.pidfd.as_raw_fd()));
-                match watched {
-                    Ok(()) => self.zygote = Some(zygote),
-                    Err(error) => self.zygote_failed(error.to_string()),
-                }
-            }
-            Err(error) => self.zygote_failed(error.to_string()),
-        }
-    }
-
-    fn zygote_failed(&mut self, message: String) {
-        self.zygote = None;
-        self.outstanding = 0;
-        for (_, fork) in self.forks.drain() {
-            if let Some(sandbox) = self.sandboxes.get_mut(&fork.sandbox) {
-                sandbox.kernels = sandbox.kernels.saturating_sub(1);
-            }
-        }
-        if self.zygote_attempts < ZYGOTE_ATTEMPTS {
-            return self.start_zygote();
-        }
-        for waiting in std::mem::take(&mut self.waiting) {
-            if let Some(sandbox) = self.sandboxes.get(&waiting.sandbox) {
-                refuse_kernel(sandbox, waiting.kernel, &message);
-            }
-        }
-        self.tell(&FromJailer::ZygoteFailed { message: message.clone() }, &[]);
-        self.zygote_failure = Some(message);
-    }
-
-    fn hear_zygote(&mut self) {
-        loop {
-            let Some(zygote) = &mut self.zygote else { return };
-            match zygote.control.receive::<FromZygote>() {
-                Ok(Some((FromZygote::Ready { seconds, version }, _))) => {
-                    zygote.ready = true;
-                    self.zygote_attempts = 0;
-                    self.tell(&FromJailer::ZygoteReady { seconds, version }, &[]);
-                    self.fork_waiting();
-                }
-                Ok(Some((FromZygote::Forked, _))) => self.answered(),
-                Ok(Some((FromZygote::Failed { id, error }, _))) => {
-                    if let Some((sandbox, kernel)) = self.forget_fork(id) {
-                        refuse_kernel(sandbox, kernel, &error);
-                    }
-                    self.answered();
-                }
-                Ok(Some((FromZygote::Exited { id, status }, _))) => self.kernel_exited(id, status),
-                Ok(Some((FromZygote::Fatal { message }, _))) => {
-                    // Trying again would fail the same way.
-                    self.zygote_attempts = ZYGOTE_ATTEMPTS;
-                    return self.zygote_failed(message);
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                Ok(None) => return self.zygote_failed("the Python zygote ended unexpectedly".into()),
-                Err(e) => return self.zygote_failed(format!("the Python zygote spoke nonsense: {e}")),
-            }
-        }
-    }
-
-    fn answered(&mut self) {
-        self.outstanding = self.outstanding.saturating_sub(1);
-        self.fork_waiting();
-    }
-
-    fn fork_waiting(&mut self) {
-        while self.outstanding < MAX_OUTSTANDING
-            && let Some(waiting) = self.waiting.pop_front()
-        {
-            self.fork_kernel(&waiting);
-        }
-    }
-
-    fn forget_fork(&mut self, fork: u64) -> Option<(&mut Sandbox, u64)> {
-        let fork = self.forks.remove(&fork)?;
-        let sandbox = self.sandboxes.get_mut(&fork.sandbox)?;
-        sandbox.kernels = sandbox.kernels.saturating_sub(1);
-        Some((sandbox, fork.kernel))
-    }
-
-    fn kernel_exited(&mut self, fork: u64, status: i32) {
-        let sandbox = self.forks.get(&fork).and_then(|f| self.sandboxes.get(&f.sandbox));
-        let oom_kills = match (&self.mould.cgroups, sandbox) {
-            (Some(cgroups), Some(sandbox)) => cgroups.oom_kills(&sandbox.id),
-            _ => 0,
-        };
-        let Some((sandbox, id)) = self.forget_fork(fork) else { return };
-        let out_of_memory = oom_kills > sandbox.oom_kills;
-        sandbox.oom_kills = oom_kills;
-        sandbox.tell(&ToGuest::KernelExited { id, status, out_of_memory });
-    }
-
     /// Buries what ended.
     fn reap(&mut self) {
         while let Some((pid, status)) = sys::reap() {
@@ -428,6 +293,7 @@ impl Jailer {
                 let limit = sandbox.limits.memory_bytes >> 20;
                 why = format!("out of memory (limit {limit} MB)");
             }
+            let cpu_us = self.mould.cgroups.as_ref().map_or(0, |cgroups| cgroups.usage(&sandbox.id).0);
             if let Some(cgroups) = &self.mould.cgroups
                 && !cgroups.remove(&sandbox.id)
             {
@@ -435,7 +301,7 @@ impl Jailer {
             }
             let id = sandbox.id.clone();
             drop(sandbox);
-            self.tell(&FromJailer::Gone { id, why }, &[]);
+            self.tell(&FromJailer::Gone { id, why, cpu_us }, &[]);
         }
     }
 
@@ -463,10 +329,6 @@ impl Jailer {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
-}
-
-fn refuse_kernel(sandbox: &Sandbox, id: u64, message: &str) {
-    sandbox.tell(&ToGuest::KernelFailed { id, message: message.into() });
 }
 
 fn describe(status: i32) -> String {

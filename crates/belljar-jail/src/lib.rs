@@ -2,7 +2,8 @@
 //!
 //! All of it runs in one single-threaded helper process, the *jailer* ([`jailer::run`]), which the server
 //! starts by re-executing itself. The server asks it for sandboxes over a socket ([`protocol`]); it never
-//! forks inside a threaded runtime. When that socket closes the jailer ends every sandbox and itself.
+//! forks inside a threaded runtime. When that socket closes the jailer ends every sandbox and itself, unless it
+//! was told to wait for another server: then it keeps those sandboxes that are somebody's.
 
 mod bpf;
 pub mod cgroup;
@@ -17,6 +18,7 @@ pub mod seccomp;
 pub mod survey;
 pub mod sweep;
 mod sys;
+mod volumes;
 mod zygote;
 
 /// What went wrong, while doing what, and how to get past it.

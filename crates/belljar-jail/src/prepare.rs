@@ -26,6 +26,7 @@ use crate::{
     seccomp,
     sweep::{self, RunDir},
     sys,
+    volumes::Outside,
 };
 
 /// Sandboxes of root's get users of their own, from a range that no distribution hands out.
@@ -42,6 +43,9 @@ pub(crate) struct Prepared {
     pub(crate) uid_base: u32,
     /// What is missing but was not required.
     pub(crate) weaker: Vec<String>,
+    pub(crate) outside: Outside,
+    /// Where later servers knock, if they may.
+    pub(crate) door: Option<OwnedFd>,
 }
 
 pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -> Result<Prepared> {
@@ -68,11 +72,15 @@ pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -
         become_root_of_a_user_namespace()?;
         0
     };
-    become_first_of_a_pid_namespace(server)?;
+    let lasting = spec.keep_seconds > 0;
+    let door = lasting.then(|| run_dir.open_door()).transpose()?;
+    become_first_of_a_pid_namespace(server, lasting)?;
+    let mut outside = Outside::keep()?;
     sys::unshare(libc::CLONE_NEWNS).doing(|| "make a mount namespace".into())?;
     root::build_and_enter(&spec.root, &run_dir.path.join("root"))?;
+    outside.come_home()?;
 
-    let writable = ["/workspace", "/tmp", "/outputs", "/dev", "/proc"].map(String::from).to_vec();
+    let writable = ["/workspace", "/tmp", "/outputs", "/dev", "/proc", "/volumes"].map(String::from).to_vec();
     let landlock = landlock::Plan::for_this_kernel(vec!["/".into()], writable);
     if landlock.abi == 0 {
         let why = "this kernel has no Landlock (Linux 5.13, lsm=…,landlock)";
@@ -95,7 +103,7 @@ pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -
     let guest = sealed(guest).doing(|| "load the guest".into())?;
     let mould =
         Mould { guest, env, config: spec.guest.clone(), policy, cgroups, spare_network: Cell::new(false) };
-    Ok(Prepared { mould, run_dir, uid_base, weaker })
+    Ok(Prepared { mould, run_dir, uid_base, weaker, outside, door })
 }
 
 /// A copy in memory that nobody, inside or out, can change.
@@ -131,13 +139,16 @@ fn become_root_of_a_user_namespace() -> Result<()> {
 /// hand; what loses its parent becomes the jailer's to bury; and the zygote may come back from a sandbox's pid
 /// namespace, which takes rights over the one it left. The first process stays outside as a watchdog: a jailer that
 /// hangs must not outlive its server.
-fn become_first_of_a_pid_namespace(server: BorrowedFd<'_>) -> Result<()> {
+fn become_first_of_a_pid_namespace(server: BorrowedFd<'_>, lasting: bool) -> Result<()> {
     match sys::fork(libc::CLONE_NEWPID as u64, None).doing(|| "make a pid namespace".into())? {
         sys::Forked::Child => sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
             .map(drop)
             .doing(|| "die with the first process".into()),
         sys::Forked::Parent { pid, pidfd } => {
-            watch_over(server, pidfd.as_fd());
+            // One that lasts ends by itself: its server going away means nothing.
+            if !lasting {
+                watch_over(server, pidfd.as_fd());
+            }
             sys::exit_now(sys::wait_for(pid))
         }
     }

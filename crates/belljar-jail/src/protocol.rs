@@ -4,13 +4,14 @@ use std::{
     collections::BTreeMap,
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::PathBuf,
 };
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
+    listen, recvmsg, sendmsg, socket_with, socketpair,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -27,11 +28,18 @@ pub const MAX_FDS: usize = 8;
 /// The uid and gid of everything inside a sandbox, as seen from inside.
 pub const INSIDE_ID: u32 = 1000;
 
+/// What server and jailer say to each other has this shape. A server meets jailers that older ones left.
+pub const JAILER_GENERATION: u32 = 1;
+
 /// First packet: what every sandbox of this jailer looks like.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JailerSpec {
     /// Unguessable; names the run directory and the cgroups.
     pub instance: String,
+    /// The same for jailers whose sandboxes are alike.
+    pub fingerprint: String,
+    /// Claimed sandboxes outlive the server by so many seconds; 0: nothing outlives it.
+    pub keep_seconds: u64,
     /// Directory that holds one directory per running instance.
     pub run_dir: PathBuf,
     pub root: RootSpec,
@@ -74,6 +82,17 @@ pub struct RootSpec {
     pub symlinks: Vec<(String, String)>,
     /// Path inside, text.
     pub files: Vec<(String, String)>,
+    /// Empty directories, for what is mounted later.
+    pub directories: Vec<String>,
+}
+
+/// A directory of the host that a sandbox sees.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Volume {
+    pub source: PathBuf,
+    /// Path inside; one of [`RootSpec::directories`].
+    pub target: String,
+    pub writable: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -108,12 +127,25 @@ pub enum ToJailer {
         limits: Limits,
         first: Option<Language>,
     },
+    /// From here on the sandbox is somebody's: it gets their volumes, and survives the server. `label` is handed to
+    /// the next one.
+    Claim {
+        id: String,
+        label: String,
+        volumes: Vec<Volume>,
+    },
     Dial {
         id: String,
     },
     Destroy {
         id: String,
     },
+    /// Asks what these sandboxes have used.
+    Usage {
+        ids: Vec<String>,
+    },
+    /// Ends everything, now.
+    End,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -129,6 +161,22 @@ pub enum FromJailer {
     Unusable {
         error: JailError,
     },
+    /// First packet to a server that comes later, before [`FromJailer::Ready`].
+    Attached {
+        generation: u32,
+        fingerprint: String,
+    },
+    /// A claimed sandbox that is still there.
+    Survivor {
+        id: String,
+        label: String,
+    },
+    /// Another server is using this jailer.
+    Busy,
+    /// The zygote ended; another one is on its way.
+    ZygoteLost {
+        message: String,
+    },
     ZygoteReady {
         seconds: f64,
         version: String,
@@ -139,6 +187,12 @@ pub enum FromJailer {
     /// One descriptor: a stream to the guest.
     Created {
         id: String,
+    },
+    Claimed {
+        id: String,
+    },
+    Usage {
+        usage: Vec<Usage>,
     },
     /// One descriptor: another stream to the guest.
     Dialed {
@@ -152,7 +206,16 @@ pub enum FromJailer {
     Gone {
         id: String,
         why: String,
+        /// Processor time that it used in all.
+        cpu_us: u64,
     },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    pub id: String,
+    pub cpu_us: u64,
+    pub memory_bytes: u64,
 }
 
 /// A packet socket, used from the jailer (blocking sends, non-blocking receives) and the server alike.
@@ -177,12 +240,45 @@ impl From<Packets> for OwnedFd {
     }
 }
 
+fn seqpacket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+fn address(directory: BorrowedFd<'_>, name: &str) -> io::Result<SocketAddrUnix> {
+    Ok(SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))?)
+}
+
 /// A packet and what came with it; `None` when the other side is gone.
 pub type Received<T> = Option<(T, Vec<OwnedFd>)>;
 
 impl Packets {
     pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
         Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+    }
+
+    /// Waits for connections at `name` in a directory. Paths of sockets must be short, so it goes by descriptor.
+    pub fn listen(directory: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+        let socket = seqpacket()?;
+        bind(&socket, &address(directory, name)?)?;
+        listen(&socket, 8)?;
+        Ok(socket)
+    }
+
+    pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self(accept_with(listener, SocketFlags::CLOEXEC)?))
+    }
+
+    pub fn connect(directory: BorrowedFd<'_>, name: &str) -> io::Result<Self> {
+        let socket = seqpacket()?;
+        connect(&socket, &address(directory, name)?)?;
+        Ok(Self(socket))
+    }
+
+    /// Whether the other side is gone.
+    pub fn is_over(&self) -> bool {
+        let mut poll = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::RDHUP)];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(rustix::event::poll(&mut poll, Some(&now)), Ok(count) if count > 0)
     }
 
     pub fn send<T: Serialize>(&self, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {

@@ -46,6 +46,9 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<()> {
     for path in PRIVATE.iter().chain(&["/proc", "/etc", "/run", "/opt", "/var/tmp"]) {
         dir(path)?;
     }
+    for path in &spec.directories {
+        dir(path)?;
+    }
     for bind in &spec.binds {
         bind_read_only(&bind.source, &bind.target)?;
     }

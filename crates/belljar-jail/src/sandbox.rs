@@ -35,6 +35,10 @@ pub(crate) struct Sandbox {
     pub(crate) kernels: u32,
     pub(crate) oom_kills: u64,
     pub(crate) limits: Limits,
+    /// Its user outside; 0 when that is the one user there is.
+    pub(crate) uid: u32,
+    /// What its owner calls it; nobody's without one.
+    pub(crate) label: Option<String>,
 }
 
 /// What all sandboxes of a jailer have in common.
@@ -124,8 +128,17 @@ impl Mould {
         };
         // It waits in the socket until the guest is there to read it.
         control.send_now(&ToGuest::Init { config }, &[]).doing(|| "configure the guest".into())?;
-        let sandbox =
-            Sandbox { id: id.into(), pid, pidfd, control, kernels: 0, oom_kills: 0, limits: limits.clone() };
+        let sandbox = Sandbox {
+            id: id.into(),
+            pid,
+            pidfd,
+            control,
+            kernels: 0,
+            oom_kills: 0,
+            limits: limits.clone(),
+            uid,
+            label: None,
+        };
         Ok((sandbox, Birth { status: BirthStatus(status), born }))
     }
 

@@ -5,7 +5,10 @@
 
 use std::{
     fs, io,
-    os::fd::OwnedFd,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::DirBuilderExt,
+    },
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -16,9 +19,11 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 
-use crate::{Doing, Result, cgroup};
+use crate::{Doing, Result, cgroup, protocol::Packets};
 
 const LOCK: &str = "lock";
+/// Where a jailer that outlives its server waits for the next one.
+pub const DOOR: &str = "door";
 /// Making a run directory takes milliseconds.
 const BEING_MADE: Duration = Duration::from_secs(60);
 
@@ -34,7 +39,12 @@ impl RunDir {
         // Under a hidden name until the lock is held, so that a sweep never takes it for abandoned.
         let hidden = run_dir.join(format!(".{instance}"));
         let path = run_dir.join(instance);
-        fs::create_dir_all(&hidden).doing(|| format!("make {}", hidden.display()))?;
+        // Whoever can enter it could talk to the jailer.
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&hidden)
+            .doing(|| format!("make {}", hidden.display()))?;
         let lock = open(
             hidden.join(LOCK),
             OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC,
@@ -49,11 +59,19 @@ impl RunDir {
         Ok(Self { path, parent, _lock: lock })
     }
 
+    /// A socket at which a later server can find this instance.
+    pub(crate) fn open_door(&self) -> Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = open(&self.path, flags, Mode::empty()).doing(|| format!("open {}", self.path.display()))?;
+        Packets::listen(dir.as_fd(), DOOR).doing(|| "make the door".into())
+    }
+
     /// Works even when the path is no longer reachable from this process. What cannot be removed is left to the
     /// next sweep.
     pub(crate) fn remove(&self) {
         let Some(name) = self.path.file_name().map(Path::new) else { return };
         let _ = unlinkat(&self.parent, name.join("root"), AtFlags::REMOVEDIR);
+        let _ = unlinkat(&self.parent, name.join(DOOR), AtFlags::empty());
         let _ = unlinkat(&self.parent, name.join(LOCK), AtFlags::empty());
         let _ = unlinkat(&self.parent, name, AtFlags::REMOVEDIR);
     }

@@ -52,6 +52,47 @@ pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
     check(unsafe { libc::unshare(flags) }.into()).map(drop)
 }
 
+/// `there` is a namespace, or the pidfd of a process that is in it.
+pub(crate) fn setns(there: BorrowedFd<'_>, kind: libc::c_int) -> io::Result<()> {
+    // SAFETY: takes no pointers; the caller is single threaded, so no other thread's view changes.
+    check(unsafe { libc::setns(there.as_raw_fd(), kind) }.into()).map(drop)
+}
+
+pub(crate) fn pause() {
+    // SAFETY: takes no arguments and only waits.
+    unsafe { libc::pause() };
+}
+
+/// Takes rights away from a mount that is not attached anywhere yet. With `users`, ids on disk are seen through that user
+/// namespace.
+pub(crate) fn restrict_mount(
+    tree: BorrowedFd<'_>,
+    writable: bool,
+    users: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let mut set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+    if !writable {
+        set |= libc::MOUNT_ATTR_RDONLY;
+    }
+    if users.is_some() {
+        set |= libc::MOUNT_ATTR_IDMAP;
+    }
+    let userns_fd = users.map_or(0, |fd| fd.as_raw_fd() as u64);
+    let attr = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd };
+    // SAFETY: the path is empty and NUL-terminated, attr is valid for the call.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attr,
+            std::mem::size_of::<libc::mount_attr>(),
+        )
+    })
+    .map(drop)
+}
+
 /// Adds attributes to a mount (and all below it) without clearing any that are locked.
 pub(crate) fn mount_setattr(path: &CStr, recursive: bool, set: u64) -> io::Result<()> {
     let attr = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 };

@@ -10,7 +10,12 @@ use crate::{Language, ProgramError};
 #[serde(tag = "t", rename_all = "snake_case")]
 pub enum ToKernel {
     /// The code is the body.
-    Run { id: u64 },
+    Run {
+        id: u64,
+        /// What the program finds as `TRACEPARENT` in its environment.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trace: Option<String>,
+    },
     /// Sent together with SIGINT, for kernels whose signal handlers cannot run while code does.
     Interrupt { id: u64 },
     /// Answered with [`FromKernel::Pong`] by a kernel that still listens.

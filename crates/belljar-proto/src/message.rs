@@ -6,6 +6,12 @@ use serde::{Deserialize, Serialize};
 pub const MAX_FILE_CHUNK: usize = 4 << 20;
 /// The most entries one listing returns.
 pub const MAX_LISTING: usize = 2_000;
+/// The most bytes of each stream that one [`Call::Poll`] returns.
+pub const MAX_POLL: usize = 1 << 20;
+/// The longest that one [`Call::Poll`] waits; a guest is not kept busy by somebody who has gone away.
+pub const MAX_POLL_WAIT_MS: u64 = 10_000;
+/// The most bytes that one [`Call::Input`] brings.
+pub const MAX_INPUT: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -33,6 +39,9 @@ impl std::fmt::Display for Language {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Request {
     pub id: u64,
+    /// A W3C `traceparent` for what the call runs; anything else is ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
     #[serde(flatten)]
     pub call: Call,
 }
@@ -51,11 +60,10 @@ pub enum Call {
         #[serde(flatten)]
         limits: RunLimits,
     },
-    /// Runs a program. Answered with [`Reply::Exited`].
+    /// Runs a program to its end. Answered with [`Reply::Exited`].
     Exec {
-        argv: Vec<String>,
-        cwd: Option<String>,
-        env: BTreeMap<String, String>,
+        #[serde(flatten)]
+        program: Program,
         #[serde(flatten)]
         limits: RunLimits,
     },
@@ -83,6 +91,61 @@ pub enum Call {
         path: String,
         recursive: bool,
     },
+    /// Starts a program that belongs to the sandbox and outlives the connection. Answered with [`Reply::Process`].
+    Spawn {
+        #[serde(flatten)]
+        program: Program,
+        timeout_ms: Option<u64>,
+    },
+    /// Answered with [`Reply::Processes`].
+    Processes,
+    /// Waits until there is output past one of the offsets, the process has ended, or `wait_ms` have passed.
+    /// Answered with [`Reply::Polled`].
+    Poll {
+        process: u64,
+        stdout_offset: u64,
+        stderr_offset: u64,
+        /// Bytes of each stream.
+        limit: u32,
+        wait_ms: u64,
+    },
+    /// Writes the body to the process's standard input, and closes it if `eof`. Answered with [`Reply::Taken`].
+    Input {
+        process: u64,
+        eof: bool,
+    },
+    /// Sends a signal to the process and its group. Answered with [`Reply::Process`].
+    Signal {
+        process: u64,
+        signal: SignalName,
+    },
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    pub argv: Vec<String>,
+    /// `argv` is one line for the sandbox's shell: bash where there is one, else sh.
+    #[serde(default)]
+    pub shell: bool,
+    /// Relative to the workspace.
+    pub cwd: Option<String>,
+    /// Added to the sandbox's environment.
+    pub env: BTreeMap<String, String>,
+}
+
+/// The signals that may be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum SignalName {
+    Int,
+    Term,
+    Kill,
+    Hup,
+    Usr1,
+    Usr2,
+    Quit,
+    Stop,
+    Cont,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -166,6 +229,18 @@ pub enum Reply {
         kind: FailureKind,
         message: String,
     },
+    Process(ProcessInfo),
+    Processes {
+        processes: Vec<ProcessInfo>,
+    },
+    /// Body: bytes of stdout, bytes of stderr.
+    Polled(Polled),
+    Taken {
+        /// Bytes of the input that the process's pipe took.
+        bytes: u32,
+        /// Its standard input is closed now.
+        closed: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -179,6 +254,8 @@ pub enum FailureKind {
     NotStarted,
     NoSpace,
     Internal,
+    /// As many as there may be.
+    LimitReached,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -203,6 +280,56 @@ pub struct Exited {
     pub duration_us: u64,
     pub stdout: Captured,
     pub stderr: Captured,
+    /// As for [`Ran`].
+    pub notes: Vec<String>,
+}
+
+/// A process in the background.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessInfo {
+    /// Counted from 1 in each sandbox.
+    pub process: u64,
+    /// What was asked for, shortened.
+    pub command: String,
+    /// `None` while it runs.
+    pub end: Option<ProcessEnd>,
+    pub duration_us: u64,
+    pub stdout: Kept,
+    pub stderr: Kept,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessEnd {
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    /// The time limit ended it.
+    pub timed_out: bool,
+}
+
+/// One stream of a process in the background.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// All that was written.
+    pub total: u64,
+    /// How much of that was not kept, because there was no more room.
+    pub dropped: u64,
+    /// Where in the sandbox the rest is.
+    pub file: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Polled {
+    pub info: ProcessInfo,
+    pub stdout: Part,
+    pub stderr: Part,
+}
+
+/// Some bytes of a stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    pub length: u32,
+    /// Where the next part starts.
+    pub next: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

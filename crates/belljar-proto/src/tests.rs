@@ -17,7 +17,8 @@ fn shape(message: &impl serde::Serialize) -> Value {
 #[test]
 fn the_surface_is_frozen() {
     let limits = RunLimits { timeout_ms: 30_000, output_cap: 100_000, streaming: Streaming::Samples };
-    let request = |call| shape(&Request { id: 7, call });
+    let request = |call| shape(&Request { id: 7, trace: None, call });
+    let traced = |call| shape(&Request { id: 7, trace: Some("00-a-b-01".into()), call });
     let reply = |reply| shape(&FromGuest::Reply { id: 7, reply });
     let captured = Captured {
         head: 1,
@@ -45,24 +46,47 @@ fn the_surface_is_frozen() {
         duration_us: 5,
         stdout: captured.clone(),
         stderr: captured,
+        notes: vec!["note".into()],
     };
+    let program = Program {
+        argv: vec!["ls".into()],
+        shell: true,
+        cwd: None,
+        env: BTreeMap::from([("A".into(), "b".into())]),
+    };
+    let process = |end| ProcessInfo {
+        process: 1,
+        command: "ls".into(),
+        end,
+        duration_us: 5,
+        stdout: Kept { total: 9, dropped: 1, file: "/outputs/process-1.stdout.txt".into() },
+        stderr: Kept::default(),
+    };
+    let ended = ProcessEnd { code: None, signal: Some(15), timed_out: true };
+    let polled = Polled { info: process(None), stdout: Part { length: 3, next: 8 }, stderr: Part::default() };
     let path = || "a".to_string();
     insta::assert_json_snapshot!(json!({
         "generation": GENERATION,
         "limits": {
             "frame": frame::MAX_FRAME, "header": frame::MAX_HEADER, "chunk": MAX_FILE_CHUNK,
-            "listing": MAX_LISTING, "packet": supervisor::MAX_PACKET,
+            "listing": MAX_LISTING, "poll": MAX_POLL, "poll_wait_ms": MAX_POLL_WAIT_MS, "input": MAX_INPUT,
+            "packet": supervisor::MAX_PACKET,
         },
         "requests": [
             request(Call::Ping),
             request(Call::StartKernel { language: Language::Python }),
             request(Call::Run { language: Language::Javascript, limits: limits.clone() }),
-            request(Call::Exec { argv: vec!["ls".into()], cwd: None, env: BTreeMap::from([("A".into(), "b".into())]), limits }),
+            traced(Call::Exec { program: program.clone(), limits }),
             request(Call::Interrupt { target: 3 }),
             request(Call::Stat { path: path(), digest: true }),
             request(Call::ReadFile { path: path(), offset: 0, length: 1 }),
             request(Call::WriteFile { path: path(), offset: 0 }),
             request(Call::ListFiles { path: path(), recursive: true }),
+            traced(Call::Spawn { program, timeout_ms: Some(9) }),
+            request(Call::Processes),
+            request(Call::Poll { process: 1, stdout_offset: 2, stderr_offset: 3, limit: 4, wait_ms: 5 }),
+            request(Call::Input { process: 1, eof: true }),
+            request(Call::Signal { process: 1, signal: SignalName::Usr1 }),
         ],
         "from_guest": [
             shape(&FromGuest::Hello { generation: GENERATION, digest: "d".into() }),
@@ -77,9 +101,14 @@ fn the_surface_is_frozen() {
             reply(Reply::Written { size: 1 }),
             reply(Reply::Listing { entries: vec![entry], truncated: false }),
             reply(Reply::Failed { kind: FailureKind::PathNotAllowed, message: "m".into() }),
+            reply(Reply::Process(process(Some(ended)))),
+            reply(Reply::Processes { processes: vec![process(None)] }),
+            reply(Reply::Polled(polled)),
+            reply(Reply::Taken { bytes: 3, closed: false }),
         ],
         "kernel": [
-            shape(&ToKernel::Run { id: 7 }),
+            shape(&ToKernel::Run { id: 7, trace: None }),
+            shape(&ToKernel::Run { id: 7, trace: Some("00-a-b-01".into()) }),
             shape(&ToKernel::Interrupt { id: 7 }),
             shape(&ToKernel::Ping { id: 7 }),
             shape(&FromKernel::Pong { id: 7 }),

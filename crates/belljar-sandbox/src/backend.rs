@@ -1,14 +1,14 @@
 //! Where sandboxes come from. Kept small on purpose: code, files, processes and browser never pass through
 //! here, they go through the stream that [`Machine::dial`] returns.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use belljar_proto::Language;
 use tokio::{net::UnixStream, sync::watch};
 
 /// Limits of one sandbox. Every one of them is enforced from outside the sandbox.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Limits {
     pub cpus: f64,
     pub memory_bytes: u64,
@@ -53,9 +53,52 @@ pub enum State {
     Failed(String),
 }
 
+/// What keeps a sandbox in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Isolation {
+    pub cgroups: String,
+    pub landlock: u32,
+    /// What is missing but was not required.
+    pub weaker: Vec<String>,
+}
+
+/// A directory of the host that a sandbox sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    pub source: PathBuf,
+    /// Path inside, below `/volumes`.
+    pub target: String,
+    pub writable: bool,
+}
+
+/// What a sandbox has used since it began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Used {
+    pub machine: String,
+    pub cpu: Duration,
+    pub memory_bytes: u64,
+    /// It is gone; this is the last word about it.
+    pub ended: bool,
+}
+
+/// A sandbox that an earlier server left, with what that called it.
+pub struct Survivor {
+    pub machine: Arc<dyn Machine>,
+    pub label: String,
+}
+
 #[async_trait]
 pub trait Backend: Send + Sync {
     fn state(&self) -> watch::Receiver<State>;
+    /// Set while something is wrong that may pass.
+    fn trouble(&self) -> watch::Receiver<Option<String>>;
+    /// Known once the state is ready.
+    fn isolation(&self) -> Isolation;
+    /// Each is handed out once. Waits until it is known whether there are any, which is long before new sandboxes can be
+    /// made.
+    async fn survivors(&self) -> Vec<Survivor>;
+    /// Of all living sandboxes, and of those that ended since the last time. Empty where nothing is counted.
+    async fn usage(&self) -> Vec<Used>;
     /// Identifies the guest that its sandboxes run.
     fn guest_digest(&self) -> String;
     /// A sandbox with its guest running. A backend may start the interpreter that will be wanted `first` along the
@@ -65,6 +108,10 @@ pub trait Backend: Send + Sync {
         limits: &Limits,
         first: Option<Language>,
     ) -> Result<Arc<dyn Machine>, BackendError>;
+    /// Lets claimed sandboxes live on when this process ends, for another to take over.
+    fn leave(&self);
+    /// Begins to end every sandbox.
+    fn abandon(&self);
     /// Ends every sandbox; returns when nothing of them is left or `grace` has passed.
     async fn shutdown(&self, grace: Duration);
 }
@@ -72,6 +119,8 @@ pub trait Backend: Send + Sync {
 #[async_trait]
 pub trait Machine: Send + Sync {
     fn id(&self) -> &str;
+    /// Makes it somebody's. The label comes back with [`Survivor`]; claiming again changes it.
+    async fn claim(&self, label: &str, mounts: &[Mount]) -> Result<(), BackendError>;
     /// A new stream to the guest.
     async fn dial(&self) -> Result<UnixStream, BackendError>;
     /// Ends the sandbox and waits until nothing of it is left. Safe to repeat.

@@ -10,8 +10,13 @@ use std::{
 
 use belljar_proto::Language;
 use jiff::Timestamp;
+use tokio::sync::watch;
 
-use crate::{Caller, ContextInfo, Error, NewContext, sandbox::Sandbox};
+use crate::{
+    Caller, ContextInfo, Error, Flavor, Limits, NewContext,
+    label::{self, Label},
+    sandbox::Sandbox,
+};
 
 static NEXT_ORDER: AtomicU64 = AtomicU64::new(0);
 
@@ -22,19 +27,35 @@ pub(crate) struct Context {
     pub(crate) language: Language,
     /// Contexts made later have larger ones; timestamps may be equal.
     pub(crate) order: u64,
+    flavor: Option<Flavor>,
+    /// Of its sandbox, and of the one that takes its place.
+    pub(crate) limits: Limits,
     description: String,
     created_at: Timestamp,
     /// Held while code runs: runs are serial, in order of arrival.
     pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
     queue: AtomicUsize,
+    /// Commands in progress.
+    commands: watch::Sender<usize>,
+    /// Held while its sandbox is replaced: whoever comes next takes the same one.
+    pub(crate) replacing: tokio::sync::Mutex<()>,
     sandbox: Mutex<Arc<Sandbox>>,
     last_used: Mutex<(Timestamp, Instant)>,
     runs: AtomicU64,
     stopping: AtomicBool,
 }
 
+/// A command in progress.
+pub(crate) struct Command(Arc<Context>);
+
+impl Drop for Command {
+    fn drop(&mut self) {
+        self.0.commands.send_modify(|count| *count -= 1);
+    }
+}
+
 impl Context {
-    pub(crate) fn new(caller: Caller, new: NewContext, sandbox: Sandbox) -> Self {
+    pub(crate) fn new(caller: Caller, new: NewContext, limits: Limits, sandbox: Sandbox) -> Self {
         let now = Timestamp::now();
         Self {
             id: format!("ctx-{}", uuid::Uuid::new_v4()),
@@ -42,14 +63,46 @@ impl Context {
             caller,
             language: new.language,
             order: NEXT_ORDER.fetch_add(1, Ordering::Relaxed),
+            flavor: new.flavor,
+            limits,
             description: new.description,
             created_at: now,
             turn: Arc::default(),
             queue: AtomicUsize::new(0),
+            commands: watch::Sender::new(0),
+            replacing: tokio::sync::Mutex::default(),
             sandbox: Mutex::new(Arc::new(sandbox)),
             last_used: Mutex::new((now, Instant::now())),
             runs: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// One that an earlier server made.
+    pub(crate) fn revived(label: Label, sandbox: Sandbox) -> Self {
+        let new = NewContext {
+            name: label.name,
+            language: label.language,
+            description: label.description,
+            flavor: label.flavor,
+        };
+        let mut context = Self::new(Caller::new(&label.caller), new, label.limits, sandbox);
+        context.id = label.id;
+        context.created_at = label.created_at;
+        context
+    }
+
+    pub(crate) fn label(&self) -> Label {
+        Label {
+            version: label::VERSION,
+            id: self.id.clone(),
+            name: self.name.clone(),
+            caller: self.caller.as_str().to_owned(),
+            language: self.language,
+            description: self.description.clone(),
+            created_at: self.created_at,
+            flavor: self.flavor,
+            limits: self.limits.clone(),
         }
     }
 
@@ -59,6 +112,9 @@ impl Context {
             name: self.name.clone(),
             description: self.description.clone(),
             language: self.language,
+            flavor: self.flavor,
+            limits: self.limits.clone(),
+            busy: self.is_busy(),
             created_at: self.created_at,
             last_used: self.last_used.lock().unwrap_or_else(PoisonError::into_inner).0,
         }
@@ -102,6 +158,27 @@ impl Context {
             )));
         }
         Ok(Place(&self.queue))
+    }
+
+    /// Counts a command as in progress until the guard is dropped.
+    pub(crate) fn begin_command(self: &Arc<Self>) -> Result<Command, Error> {
+        self.commands.send_modify(|count| *count += 1);
+        let command = Command(Arc::clone(self));
+        if self.is_stopping() {
+            return Err(Error::NotFound(self.id.clone()));
+        }
+        Ok(command)
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.turn.try_lock().is_err() || *self.commands.borrow() > 0
+    }
+
+    /// Resolves when neither code nor a command is in progress.
+    pub(crate) async fn quiet(&self) {
+        let _turn = self.turn.lock().await;
+        // The sender lives as long as self.
+        let _ = self.commands.subscribe().wait_for(|count| *count == 0).await;
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -22,13 +22,17 @@ pub enum Error {
     StopFailed { id: String, why: String },
     #[error("The server is not ready: {0}")]
     NotReady(String),
+    #[error(
+        "There are already {live} live contexts, the limit is {limit}. Stop one with stop_context first; list_contexts shows them"
+    )]
+    TooManyContexts { live: usize, limit: usize },
     #[error("{0}")]
     LimitExceeded(String),
     #[error("File not found: {0}. list_files shows what is there")]
     FileNotFound(String),
     #[error("Path not allowed: {path}: {why}")]
     PathNotAllowed { path: String, why: String },
-    #[error("The call was cancelled while it waited for an earlier run in the same context")]
+    #[error("The call was cancelled while it waited")]
     Cancelled,
     #[error("{0}")]
     Internal(String),
@@ -46,7 +50,7 @@ impl Error {
             Self::CreationFailed(_) => "CONTEXT_CREATION_FAILED",
             Self::StopFailed { .. } => "STOP_FAILED",
             Self::NotReady(_) => "SERVER_NOT_READY",
-            Self::LimitExceeded(_) => "LIMIT_EXCEEDED",
+            Self::TooManyContexts { .. } | Self::LimitExceeded(_) => "LIMIT_EXCEEDED",
             Self::FileNotFound(_) => "FILE_NOT_FOUND",
             Self::PathNotAllowed { .. } => "PATH_NOT_ALLOWED",
             Self::Cancelled => "CANCELLED",

@@ -87,13 +87,14 @@ fn lock(calls: &Mutex<Calls>) -> MutexGuard<'_, Calls> {
 }
 
 impl GuestClient {
-    /// `digest` identifies the guest that is expected there.
-    pub(crate) async fn connect(stream: UnixStream, digest: &str) -> Result<Self, GuestError> {
+    /// `digest` identifies the guest that is expected there; without it, any that speaks our protocol will do.
+    pub(crate) async fn connect(stream: UnixStream, digest: Option<&str>) -> Result<Self, GuestError> {
         let (mut reader, writer) = stream.into_split();
         let mut decoder = Decoder::default();
         let hello = timeout(HELLO_LIMIT, receive(&mut reader, &mut decoder)).await;
         match hello.map_err(|_| GuestError::Nonsense("it said nothing".into()))?? {
-            (FromGuest::Hello { generation: GENERATION, digest: theirs }, _) if theirs == digest => {}
+            (FromGuest::Hello { generation: GENERATION, digest: theirs }, _)
+                if digest.is_none_or(|digest| theirs == digest) => {}
             (FromGuest::Hello { generation: GENERATION, .. }, _) => return Err(GuestError::OtherBuild),
             (FromGuest::Hello { generation, .. }, _) => {
                 return Err(GuestError::OtherGeneration { theirs: generation });
@@ -112,9 +113,20 @@ impl GuestClient {
     }
 
     pub(crate) async fn send(&self, call: Call, body: &[u8]) -> Result<Pending, GuestError> {
+        self.send_traced(call, body, None).await
+    }
+
+    /// `trace` is what the call's program finds as its trace context.
+    pub(crate) async fn send_traced(
+        &self,
+        call: Call,
+        body: &[u8],
+        trace: Option<String>,
+    ) -> Result<Pending, GuestError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut frame = Vec::with_capacity(256 + body.len());
-        encode(&Request { id, call }, body, &mut frame).map_err(|e| GuestError::Nonsense(e.to_string()))?;
+        let request = Request { id, trace, call };
+        encode(&request, body, &mut frame).map_err(|e| GuestError::Nonsense(e.to_string()))?;
         let (sender, inbox) = mpsc::channel(INBOX);
         {
             let mut calls = lock(&self.calls);
@@ -130,7 +142,16 @@ impl GuestClient {
 
     /// For calls that are answered by a reply alone.
     pub(crate) async fn call(&self, call: Call, body: &[u8]) -> Result<(Reply, Vec<u8>), GuestError> {
-        let mut pending = self.send(call, body).await?;
+        self.call_traced(call, body, None).await
+    }
+
+    pub(crate) async fn call_traced(
+        &self,
+        call: Call,
+        body: &[u8],
+        trace: Option<String>,
+    ) -> Result<(Reply, Vec<u8>), GuestError> {
+        let mut pending = self.send_traced(call, body, trace).await?;
         loop {
             if let Incoming::Reply(reply, body) = pending.next().await? {
                 return Ok((reply, body));

@@ -3,20 +3,31 @@
 //! No protocol types, no terminal, no environment: the doors and tools call [`SandboxService`], which calls
 //! a [`Backend`] for machines and speaks to their guests.
 
+mod adopt;
 mod backend;
 mod context;
 mod error;
+mod exec;
 mod files;
 mod guest;
+mod label;
 mod pool;
+mod processes;
+mod pulse;
+mod quota;
 mod sandbox;
 mod selftest;
 mod service;
 mod types;
+mod usage;
+mod volumes;
 
 pub use backend::*;
 pub use belljar_proto::Language;
 pub use error::Error;
+pub use exec::{ExecOutcome, ExecRequest};
+pub use processes::*;
 pub use selftest::{Probed, selftest};
 pub use service::SandboxService;
 pub use types::*;
+pub use volumes::VolumeStore;

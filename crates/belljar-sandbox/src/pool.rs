@@ -2,7 +2,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -20,7 +23,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(2);
 /// Whoever took a sandbox is answered, and runs something in it, before a new one competes for the processors.
 const AFTER_YOU: Duration = Duration::from_millis(5);
-const LONGEST_RETRY: Duration = Duration::from_secs(300);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
 struct Ready {
     sandbox: Sandbox,
@@ -36,6 +39,9 @@ pub(crate) struct Pool {
     ready: Mutex<HashMap<Language, VecDeque<Ready>>>,
     taken: Notify,
     filled: watch::Sender<bool>,
+    /// Why the last attempt to fill it failed.
+    trouble: Mutex<Option<String>>,
+    created: AtomicU64,
 }
 
 impl Pool {
@@ -55,6 +61,8 @@ impl Pool {
             ready: Mutex::default(),
             taken: Notify::new(),
             filled: watch::Sender::new(false),
+            trouble: Mutex::default(),
+            created: AtomicU64::new(0),
         }
     }
 
@@ -70,9 +78,9 @@ impl Pool {
         self.ready().values().map(VecDeque::len).sum()
     }
 
-    /// A ready sandbox, or a new one when none is waiting.
-    pub(crate) async fn take(&self, language: Language) -> Result<Sandbox, BackendError> {
-        loop {
+    /// A ready sandbox, or a new one when none with these limits is waiting.
+    pub(crate) async fn take(&self, language: Language, limits: &Limits) -> Result<Sandbox, BackendError> {
+        while *limits == self.limits {
             let waiting = self.ready().entry(language).or_default().pop_front();
             let Some(ready) = waiting else { break };
             self.taken.notify_one();
@@ -80,7 +88,7 @@ impl Pool {
                 return Ok(ready.sandbox);
             }
         }
-        Sandbox::create(&*self.backend, &self.limits, language).await
+        Sandbox::create(&*self.backend, limits, language).await
     }
 
     /// Keeps the pool full, young and healthy, for as long as the backend lives.
@@ -112,23 +120,35 @@ impl Pool {
     /// something could not be made.
     async fn fill(&self) -> bool {
         let mut full = true;
+        let mut trouble = None;
         for &language in &self.languages {
             while self.ready().get(&language).map_or(0, VecDeque::len) < self.size {
                 match Sandbox::create(&*self.backend, &self.limits, language).await {
                     Ok(sandbox) => {
                         let ready = Ready { sandbox, born: Instant::now() };
+                        self.created.fetch_add(1, Ordering::Relaxed);
                         self.ready().entry(language).or_default().push_back(ready);
                     }
                     Err(error) => {
                         tracing::warn!("no {language} sandbox for the pool: {error}");
+                        trouble = Some(format!("no {language} sandbox can be made: {error}"));
                         full = false;
                         break;
                     }
                 }
             }
         }
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
         self.filled.send_replace(true);
         full
+    }
+
+    pub(crate) fn created(&self) -> u64 {
+        self.created.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Resolves after the first attempt to fill it.

@@ -6,11 +6,11 @@ use std::{
 };
 
 use belljar_proto::{Call, Captured, Ending, Event, FailureKind, Language, Ran, Reply, RunLimits, Streaming};
-use tokio::time::timeout;
+use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Backend, BackendError, Chunk, Display, Error, Limits, Machine, Output, RunRequest,
+    Backend, BackendError, Chunk, Display, Error, Limits, Machine, Output,
     guest::{GuestClient, GuestError, Incoming},
 };
 
@@ -45,6 +45,15 @@ pub(crate) enum RunEnd {
     },
 }
 
+/// How something is looked after while it runs.
+pub(crate) struct Attended {
+    pub(crate) limit: Duration,
+    pub(crate) output_cap: usize,
+    pub(crate) live: Option<mpsc::Sender<Chunk>>,
+    pub(crate) every_byte: bool,
+    pub(crate) trace: Option<String>,
+}
+
 impl Sandbox {
     /// A sandbox with an interpreter that is ready to run code.
     pub(crate) async fn create(
@@ -56,7 +65,7 @@ impl Sandbox {
         let machine = backend.create(limits, Some(language)).await?;
         let made = started.elapsed();
         let stream = machine.dial().await?;
-        let guest = GuestClient::connect(stream, &backend.guest_digest())
+        let guest = GuestClient::connect(stream, Some(&backend.guest_digest()))
             .await
             .map_err(|e| BackendError::new(e.to_string()))?;
         let connected = started.elapsed();
@@ -90,30 +99,54 @@ impl Sandbox {
     pub(crate) async fn run(
         &self,
         language: Language,
-        request: &RunRequest,
-        limit: Duration,
-        output_cap: usize,
+        code: &str,
+        attended: &Attended,
         cancel: &CancellationToken,
     ) -> Result<RunEnd, Error> {
-        let streaming = match (&request.live, request.every_byte) {
+        let call = |limits| Call::Run { language, limits };
+        match self.attend(call, code.as_bytes(), attended, cancel).await {
+            Ok((Reply::Ran(mut ran), body, displays)) => {
+                bound(&mut ran);
+                let (stdout, stderr) = outputs(&ran.stdout, &ran.stderr, &body);
+                Ok(RunEnd::Ran { ran: Box::new(ran), stdout, stderr, displays })
+            }
+            Ok((Reply::Failed { message, .. }, ..)) => Err(Error::Internal(format!(
+                "The code was not run: {message}. Try again; if it stays like this, stop the context and create a new one"
+            ))),
+            Ok(_) => Ok(RunEnd::SandboxGone { why: self.broke_protocol("not the reply to a run").await }),
+            Err(why) => Ok(RunEnd::SandboxGone { why }),
+        }
+    }
+
+    /// Sends a call that runs something and returns its reply, or why the sandbox is gone.
+    pub(crate) async fn attend(
+        &self,
+        call: impl FnOnce(RunLimits) -> Call,
+        body: &[u8],
+        attended: &Attended,
+        cancel: &CancellationToken,
+    ) -> Result<(Reply, Vec<u8>, Vec<Display>), String> {
+        let streaming = match (&attended.live, attended.every_byte) {
             (None, _) => Streaming::Off,
             (Some(_), false) => Streaming::Samples,
             (Some(_), true) => Streaming::All,
         };
-        let limits =
-            RunLimits { timeout_ms: limit.as_millis() as u64, output_cap: output_cap as u32, streaming };
-        let running = self.drive(Call::Run { language, limits }, request, cancel);
-        match timeout(limit + SAFETY_NET, running).await {
-            Ok(Err(Failure::Told(error))) => Err(error),
-            Ok(Err(Failure::Guest(GuestError::Gone))) => Ok(RunEnd::SandboxGone { why: self.reason().await }),
-            Ok(Err(Failure::Guest(error))) => {
+        let limits = RunLimits {
+            timeout_ms: attended.limit.as_millis() as u64,
+            output_cap: attended.output_cap as u32,
+            streaming,
+        };
+        let driving = self.drive(call(limits), body, attended, cancel);
+        match timeout(attended.limit + SAFETY_NET, driving).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(GuestError::Gone)) => Err(self.reason().await),
+            Ok(Err(error)) => {
                 self.end().await;
-                Ok(RunEnd::SandboxGone { why: error.to_string() })
+                Err(error.to_string())
             }
-            Ok(Ok(end)) => Ok(end),
             Err(_) => {
                 self.end().await;
-                Ok(RunEnd::SandboxGone { why: "its guest hung and was ended".into() })
+                Err("its guest hung and was ended".into())
             }
         }
     }
@@ -121,10 +154,11 @@ impl Sandbox {
     async fn drive(
         &self,
         call: Call,
-        request: &RunRequest,
+        body: &[u8],
+        attended: &Attended,
         cancel: &CancellationToken,
-    ) -> Result<RunEnd, Failure> {
-        let mut pending = self.guest.send(call, request.code.as_bytes()).await?;
+    ) -> Result<(Reply, Vec<u8>, Vec<Display>), GuestError> {
+        let mut pending = self.guest.send_traced(call, body, attended.trace.clone()).await?;
         let mut displays = Vec::new();
         let mut bytes = 0;
         let mut told = false;
@@ -140,7 +174,7 @@ impl Sandbox {
             };
             match incoming {
                 Incoming::Event(Event::Output { stream }, bytes) => {
-                    if let Some(live) = &request.live {
+                    if let Some(live) = &attended.live {
                         // A listener that went away does not stop the run.
                         let _ = live.send(Chunk { stream, bytes }).await;
                     }
@@ -148,28 +182,19 @@ impl Sandbox {
                 Incoming::Event(Event::Display { result, parts }, body) => {
                     bytes += body.len();
                     if displays.len() == MAX_DISPLAYS || bytes > MAX_DISPLAY_BYTES {
-                        return Err(Failure::Guest(GuestError::Nonsense("too many displays".into())));
+                        return Err(GuestError::Nonsense("too many displays".into()));
                     }
                     displays.push(Display { result, parts: split(parts, &body)? });
                 }
-                Incoming::Reply(Reply::Ran(mut ran), body) => {
-                    bound(&mut ran);
-                    let out =
-                        (ran.stdout.head as usize).saturating_add(ran.stdout.tail as usize).min(body.len());
-                    let (stdout, stderr) = body.split_at(out);
-                    let (stdout, stderr) = (output(&ran.stdout, stdout), output(&ran.stderr, stderr));
-                    return Ok(RunEnd::Ran { ran: Box::new(ran), stdout, stderr, displays });
-                }
-                Incoming::Reply(Reply::Failed { message, .. }, _) => {
-                    return Err(Failure::Told(Error::Internal(format!(
-                        "The code was not run: {message}. Try again; if it stays like this, stop the context and create a new one"
-                    ))));
-                }
-                Incoming::Reply(..) => {
-                    return Err(Failure::Guest(GuestError::Nonsense("not the reply to a run".into())));
-                }
+                Incoming::Reply(reply, body) => return Ok((reply, body, displays)),
             }
         }
+    }
+
+    /// Ends a sandbox whose guest says what it must not. Returns that as the reason.
+    pub(crate) async fn broke_protocol(&self, how: &str) -> String {
+        self.end().await;
+        GuestError::Nonsense(how.into()).to_string()
     }
 
     pub(crate) async fn end(&self) {
@@ -178,35 +203,38 @@ impl Sandbox {
         }
     }
 
-    /// A call about files; failures are told in terms of `path`.
-    pub(crate) async fn files(&self, call: Call, body: &[u8], path: &str) -> Result<(Reply, Vec<u8>), Error> {
-        let answer = timeout(FILE_LIMIT, self.guest.call(call, body)).await;
+    /// A call that is answered at once. `loss` says what is gone if the sandbox is.
+    pub(crate) async fn ask(
+        &self,
+        call: Call,
+        body: &[u8],
+        trace: Option<String>,
+        loss: &str,
+    ) -> Result<(Reply, Vec<u8>), Error> {
+        let answer = timeout(FILE_LIMIT, self.guest.call_traced(call, body, trace)).await;
         match answer.unwrap_or_else(|_| Err(GuestError::Nonsense("it does not answer".into()))) {
-            Ok((Reply::Failed { kind, message }, _)) => Err(match kind {
-                FailureKind::NotFound => Error::FileNotFound(path.into()),
-                FailureKind::PathNotAllowed => Error::PathNotAllowed { path: path.into(), why: message },
-                FailureKind::NoSpace => Error::LimitExceeded(message),
-                FailureKind::Invalid => Error::InvalidParams(message),
-                FailureKind::NotStarted | FailureKind::Internal => Error::Internal(message),
-            }),
             Ok(answer) => Ok(answer),
-            Err(GuestError::Gone) => Err(Error::Internal(format!(
-                "The sandbox ended ({}). Its files are gone; the next run starts in a fresh one",
-                self.reason().await
-            ))),
+            Err(GuestError::Gone) => {
+                let why = self.reason().await;
+                Err(Error::Internal(format!("The sandbox ended ({why}). {loss}")))
+            }
             Err(error) => Err(Error::Internal(error.to_string())),
         }
     }
-}
 
-enum Failure {
-    Guest(GuestError),
-    Told(Error),
-}
-
-impl From<GuestError> for Failure {
-    fn from(error: GuestError) -> Self {
-        Self::Guest(error)
+    /// A call about files; failures are told in terms of `path`.
+    pub(crate) async fn files(&self, call: Call, body: &[u8], path: &str) -> Result<(Reply, Vec<u8>), Error> {
+        let loss = "Its files are gone; the next run starts in a fresh one";
+        match self.ask(call, body, None, loss).await? {
+            (Reply::Failed { kind, message }, _) => Err(match kind {
+                FailureKind::NotFound => Error::FileNotFound(path.into()),
+                FailureKind::PathNotAllowed => Error::PathNotAllowed { path: path.into(), why: message },
+                FailureKind::NoSpace | FailureKind::LimitReached => Error::LimitExceeded(message),
+                FailureKind::Invalid => Error::InvalidParams(message),
+                FailureKind::NotStarted | FailureKind::Internal => Error::Internal(message),
+            }),
+            answer => Ok(answer),
+        }
     }
 }
 
@@ -219,9 +247,20 @@ fn bound(ran: &mut Ran) {
     };
     let error = ran.error.iter_mut().flat_map(|error| [&mut error.name, &mut error.message]);
     for text in ran.notes.iter_mut().chain(why).chain(error) {
-        let end = text.floor_char_boundary(MAX_MESSAGE);
-        text.truncate(end);
+        shorten(text);
     }
+}
+
+pub(crate) fn shorten(text: &mut String) {
+    let end = text.floor_char_boundary(MAX_MESSAGE);
+    text.truncate(end);
+}
+
+/// Both streams of something that ran, from the body of its reply.
+pub(crate) fn outputs(stdout: &Captured, stderr: &Captured, body: &[u8]) -> (Output, Output) {
+    let out = (stdout.head as usize).saturating_add(stdout.tail as usize).min(body.len());
+    let (first, second) = body.split_at(out);
+    (output(stdout, first), output(stderr, second))
 }
 
 fn split(parts: Vec<(String, usize)>, body: &[u8]) -> Result<Vec<(String, Vec<u8>)>, GuestError> {

@@ -1,8 +1,8 @@
 //! An attack on a real sandbox: the guest's hostile probe tries what must not work and says what held.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use belljar_proto::{Call, Reply, RunLimits, Streaming};
+use belljar_proto::{Call, Program, Reply, RunLimits, Streaming};
 use serde::{Deserialize, Serialize};
 
 use crate::{Backend, BackendError, Limits, guest::GuestClient};
@@ -22,18 +22,19 @@ pub async fn selftest(backend: &dyn Backend) -> Result<Vec<Probed>, BackendError
     let limits = Limits { memory_bytes: 64 << 20, processes: 32, ..Limits::default() };
     let machine = backend.create(&limits, None).await?;
     let stream = machine.dial().await?;
-    let connected = GuestClient::connect(stream, &backend.guest_digest()).await;
+    let connected = GuestClient::connect(stream, Some(&backend.guest_digest())).await;
     let guest = connected.map_err(|e| BackendError::new(e.to_string()))?;
     let call = Call::Exec {
-        // The guest's own program, which is nowhere to be found by name.
-        argv: vec![
-            "/proc/self/exe".into(),
-            "probe".into(),
-            limits.memory_bytes.to_string(),
-            limits.processes.to_string(),
-        ],
-        cwd: None,
-        env: BTreeMap::new(),
+        program: Program {
+            // The guest's own program, which is nowhere to be found by name.
+            argv: vec![
+                "/proc/self/exe".into(),
+                "probe".into(),
+                limits.memory_bytes.to_string(),
+                limits.processes.to_string(),
+            ],
+            ..Program::default()
+        },
         limits: RunLimits {
             timeout_ms: LIMIT.as_millis() as u64,
             output_cap: 64 << 10,

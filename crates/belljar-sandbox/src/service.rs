@@ -6,16 +6,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use belljar_proto::{self as proto, Language, ProgramError};
-use tokio::time::timeout;
+use belljar_proto::{Language, ProgramError};
+use tokio::{sync::watch, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Backend, Caller, ContextInfo, Ending, Error, Health, NewContext, Output, RunOutcome, RunRequest,
-    Settings, State,
+    Backend, Caller, ContextInfo, Ending, Error, Health, NewContext, Output, Quotas, RunOutcome, RunRequest,
+    Settings, State, VolumeInfo,
     context::Context,
     pool::Pool,
-    sandbox::{RunEnd, Sandbox},
+    processes,
+    quota::Ledger,
+    sandbox::{Attended, RunEnd, Sandbox},
+    usage::Usage,
 };
 
 /// A first call may come while the backend is still starting; it waits this long before it is told to come back.
@@ -29,14 +32,18 @@ const MAX_NAME: usize = 100;
 const MAX_DESCRIPTION: usize = 1000;
 
 pub struct SandboxService {
-    backend: Arc<dyn Backend>,
-    settings: Settings,
-    pool: Arc<Pool>,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) settings: Settings,
+    pub(crate) pool: Arc<Pool>,
     contexts: Mutex<HashMap<String, Arc<Context>>>,
     /// Contexts being made, per caller: they count towards the quota.
     creating: Mutex<HashMap<Caller, usize>>,
-    tasks: TaskTracker,
-    stopping: CancellationToken,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) usage: Usage,
+    /// Whether the contexts of an earlier server are here.
+    pub(crate) adopted: watch::Sender<bool>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stopping: CancellationToken,
     began: Instant,
     startup: OnceLock<f64>,
 }
@@ -57,10 +64,13 @@ impl SandboxService {
         ));
         Arc::new(Self {
             backend,
+            ledger: Arc::new(Ledger::new(&settings)),
             settings,
             pool,
             contexts: Mutex::default(),
             creating: Mutex::default(),
+            usage: Usage::default(),
+            adopted: watch::Sender::new(false),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
             began: Instant::now(),
@@ -70,31 +80,46 @@ impl SandboxService {
 
     /// Fills the pool and looks after everything in the background.
     pub fn start(self: &Arc<Self>) {
-        let (service, stopping) = (Arc::clone(self), self.stopping.clone());
+        let service = Arc::clone(self);
+        self.background(async move { service.report_startup().await });
+        let service = Arc::clone(self);
+        self.background(async move { service.adopt().await });
+        let pool = Arc::clone(&self.pool);
+        self.background(pool.keep());
+        let service = Arc::clone(self);
+        self.background(async move { service.stop_idle_contexts().await });
+        let service = Arc::clone(self);
+        self.background(async move { service.keep_accounts().await });
+    }
+
+    /// Until this service stops.
+    fn background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let stopping = self.stopping.clone();
         self.tasks.spawn(async move {
             tokio::select! {
                 () = stopping.cancelled() => {}
-                () = service.report_startup() => {}
-            }
-        });
-        let (pool, stopping) = (Arc::clone(&self.pool), self.stopping.clone());
-        self.tasks.spawn(async move {
-            tokio::select! {
-                () = stopping.cancelled() => {}
-                () = pool.keep() => {}
-            }
-        });
-        let (service, stopping) = (Arc::clone(self), self.stopping.clone());
-        self.tasks.spawn(async move {
-            tokio::select! {
-                () = stopping.cancelled() => {}
-                () = service.stop_idle_contexts() => {}
+                () = work => {}
             }
         });
     }
 
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// What a caller may use from now on.
+    pub fn set_quotas(&self, caller: &Caller, quotas: Quotas) {
+        self.ledger.set(caller, quotas);
+    }
+
+    /// What a caller may use, all of it stated.
+    pub fn quotas(&self, caller: &Caller) -> Quotas {
+        self.ledger.quotas(caller)
+    }
+
+    /// The directories that a caller's sandboxes find below `/volumes`.
+    pub fn volumes(&self, caller: &Caller) -> Vec<VolumeInfo> {
+        self.settings.volumes.infos(self.quotas(caller).disk.unwrap_or(self.settings.volume_bytes))
     }
 
     pub fn health(&self) -> Health {
@@ -149,7 +174,7 @@ impl SandboxService {
         }
     }
 
-    pub async fn create_context(&self, caller: &Caller, new: NewContext) -> Result<ContextInfo, Error> {
+    pub async fn create_context(&self, caller: &Caller, mut new: NewContext) -> Result<ContextInfo, Error> {
         check_name(&new.name)?;
         if new.description.chars().count() > MAX_DESCRIPTION {
             let given = new.description.chars().count();
@@ -160,11 +185,18 @@ impl SandboxService {
         let _place = self.reserve(caller)?;
         self.backend_ready().await?;
         let failed = |e: crate::BackendError| Error::CreationFailed(e.to_string());
-        let sandbox = self.pool.take(new.language).await.map_err(failed)?;
-        let context = Arc::new(Context::new(caller.clone(), new, sandbox));
+        let limits = self.settings.limits_of(new.flavor);
+        new.flavor = new.flavor.or_else(|| self.settings.flavor_of(&limits));
+        let sandbox = self.pool.take(new.language, &limits).await.map_err(failed)?;
+        let context = Arc::new(Context::new(caller.clone(), new, limits, sandbox));
+        self.claim(&context, &context.sandbox()).await.map_err(failed)?;
         let info = context.info();
-        lock(&self.contexts).insert(info.id.clone(), context);
+        self.keep(context);
         Ok(info)
+    }
+
+    pub(crate) fn keep(&self, context: Arc<Context>) {
+        lock(&self.contexts).insert(context.id.clone(), context);
     }
 
     /// Holds a place in the caller's quota until the context is made or has failed.
@@ -184,15 +216,12 @@ impl SandboxService {
         if self.stopping.is_cancelled() {
             return Err(Error::NotReady("it is shutting down".into()));
         }
-        let limit = self.settings.contexts_per_caller;
+        let limit = self.ledger.quotas(caller).contexts.unwrap_or(self.settings.contexts_per_caller);
         let mut creating = lock(&self.creating);
         let live = lock(&self.contexts).values().filter(|c| c.caller == *caller).count();
         let count = creating.entry(caller.clone()).or_default();
         if live + *count >= limit {
-            return Err(Error::LimitExceeded(format!(
-                "There are already {live} live contexts, the limit is {limit}. Stop one with stop_context first; \
-                 list_contexts shows them"
-            )));
+            return Err(Error::TooManyContexts { live, limit });
         }
         *count += 1;
         drop(creating);
@@ -238,7 +267,7 @@ impl SandboxService {
             Ok(context) => Ok(context.info()),
             Err(Error::NotFound(_)) => {
                 let description = "made for calls that name no context".into();
-                self.create_context(caller, NewContext { name, language, description }).await
+                self.create_context(caller, NewContext { name, language, description, flavor: None }).await
             }
             Err(error) => Err(error),
         }
@@ -253,14 +282,8 @@ impl SandboxService {
         cancel: CancellationToken,
     ) -> Result<RunOutcome, Error> {
         let context = self.find(caller, context)?;
-        let limit = request.timeout.unwrap_or(self.settings.run_timeout);
-        if limit.is_zero() || limit > self.settings.max_run_timeout {
-            let max = self.settings.max_run_timeout.as_secs();
-            return Err(Error::InvalidParams(format!(
-                "timeout must be more than 0 and at most {max} seconds, got {}",
-                limit.as_secs_f64()
-            )));
-        }
+        let limit = self.time_limit(request.timeout)?;
+        self.ledger.check(caller)?;
         let waiting = context.join_queue(MAX_WAITING)?;
         let turn = tokio::select! {
             turn = Arc::clone(&context.turn).lock_owned() => turn,
@@ -270,14 +293,19 @@ impl SandboxService {
         if context.is_stopping() {
             return Err(Error::NotFound(context.id.clone()));
         }
+        let running = self.ledger.begin(caller)?;
         // In a task of its own, so that a caller who goes away interrupts the run instead of losing track of it.
         let cancel = cancel.child_token();
         let interrupt_on_drop = cancel.clone().drop_guard();
         let service = Arc::clone(self);
         let task = self.tasks.spawn(async move {
-            let outcome = service.run_in(&context, &request, limit, &cancel).await;
+            let run = service.run_in(&context, request, limit, &cancel);
+            let (mut outcome, stopped) = running.unless_stopped(&cancel, run).await;
+            if let (Ok(outcome), Some(why)) = (&mut outcome, stopped) {
+                outcome.notes.push(why);
+            }
             context.touch();
-            drop(turn);
+            drop((turn, running));
             outcome
         });
         let outcome = task.await.unwrap_or_else(|e| Err(Error::Internal(format!("the run was lost: {e}"))));
@@ -285,40 +313,40 @@ impl SandboxService {
         outcome
     }
 
+    /// The time limit of something that asks for this one.
+    pub(crate) fn time_limit(&self, asked: Option<Duration>) -> Result<Duration, Error> {
+        let limit = asked.unwrap_or(self.settings.run_timeout);
+        if limit.is_zero() || limit > self.settings.max_run_timeout {
+            let max = self.settings.max_run_timeout.as_secs();
+            return Err(Error::InvalidParams(format!(
+                "timeout must be more than 0 and at most {max} seconds, got {}",
+                limit.as_secs_f64()
+            )));
+        }
+        Ok(limit)
+    }
+
     async fn run_in(
         &self,
         context: &Context,
-        request: &RunRequest,
+        request: RunRequest,
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<RunOutcome, Error> {
         let mut notes = Vec::new();
-        let mut sandbox = context.sandbox();
-        if sandbox.guest.is_closed() {
-            let why = sandbox.reason().await;
-            sandbox = self.replace(context).await?;
-            notes.push(format!(
-                "The sandbox had ended since the last run: {why}. A fresh one took its place: variables, imports \
-                 and files are gone."
-            ));
-        }
+        let sandbox = self.living(context, &mut notes).await?;
         let number = context.next_run();
         let started = Instant::now();
-        let cap = self.settings.output_cap;
-        let end = sandbox.run(context.language, request, limit, cap, cancel).await?;
-        match end {
+        let RunRequest { code, live, every_byte, trace, .. } = request;
+        let attended = Attended { limit, output_cap: self.settings.output_cap, live, every_byte, trace };
+        match sandbox.run(context.language, &code, &attended, cancel).await? {
             RunEnd::Ran { ran, stdout, stderr, displays } => {
                 notes.extend(ran.notes);
                 Ok(RunOutcome {
                     number,
                     success: ran.ok,
                     error: ran.error,
-                    ending: match ran.ending {
-                        proto::Ending::Finished => Ending::Finished,
-                        proto::Ending::TimedOut => Ending::TimedOut,
-                        proto::Ending::Cancelled => Ending::Cancelled,
-                        proto::Ending::KernelDied { why } => Ending::KernelDied { why },
-                    },
+                    ending: ran.ending.into(),
                     duration: Duration::from_micros(ran.duration_us),
                     timeout: limit,
                     stdout,
@@ -328,7 +356,7 @@ impl SandboxService {
                 })
             }
             RunEnd::SandboxGone { why } => {
-                self.replace(context).await?;
+                self.replace(context, &sandbox).await?;
                 Ok(RunOutcome {
                     number,
                     success: false,
@@ -345,10 +373,39 @@ impl SandboxService {
         }
     }
 
-    /// Gives a context whose sandbox ended a new one.
-    async fn replace(&self, context: &Context) -> Result<Arc<Sandbox>, Error> {
-        let made = self.pool.take(context.language).await;
-        let sandbox = made.map_err(|e| Error::Internal(format!("No new sandbox could be made: {e}")))?;
+    /// The context's sandbox, or a fresh one in place of one that ended; a note tells.
+    pub(crate) async fn living(
+        &self,
+        context: &Context,
+        notes: &mut Vec<String>,
+    ) -> Result<Arc<Sandbox>, Error> {
+        let sandbox = context.sandbox();
+        if !sandbox.guest.is_closed() {
+            return Ok(sandbox);
+        }
+        let why = sandbox.reason().await;
+        notes.push(format!(
+            "The sandbox had ended since the last run: {why}. A fresh one took its place: variables, imports \
+             and files are gone."
+        ));
+        self.replace(context, &sandbox).await
+    }
+
+    /// Gives a context a new sandbox in place of one that ended, unless somebody else has done so meanwhile.
+    pub(crate) async fn replace(
+        &self,
+        context: &Context,
+        ended: &Arc<Sandbox>,
+    ) -> Result<Arc<Sandbox>, Error> {
+        let _alone = context.replacing.lock().await;
+        let current = context.sandbox();
+        if !Arc::ptr_eq(&current, ended) {
+            return Ok(current);
+        }
+        let made = self.pool.take(context.language, &context.limits).await;
+        let failed = |e: crate::BackendError| Error::Internal(format!("No new sandbox could be made: {e}"));
+        let sandbox = made.map_err(failed)?;
+        self.claim(context, &sandbox).await.map_err(failed)?;
         Ok(context.set_sandbox(sandbox))
     }
 
@@ -366,7 +423,7 @@ impl SandboxService {
         // In a task of its own: once begun it goes on, whether or not the caller waits for it.
         let task = self.tasks.spawn(async move {
             // What runs may finish; what does not in time ends with its sandbox.
-            let _turn = timeout(STOP_PATIENCE, context.turn.lock()).await;
+            let _ = timeout(STOP_PATIENCE, context.quiet()).await;
             service.remove(&context).await.map(|()| context.info())
         });
         let stopped = task.await.unwrap_or_else(|e| Err(crate::BackendError::new(e.to_string())));
@@ -387,7 +444,11 @@ impl SandboxService {
             let idle: Vec<_> =
                 lock(&self.contexts).values().filter(|c| c.idle_for() > limit).cloned().collect();
             for context in idle {
-                if context.turn.try_lock().is_ok() && context.begin_stopping() {
+                // What runs in the background uses a context too.
+                if context.is_busy() || processes::any_running(&context.sandbox()).await {
+                    continue;
+                }
+                if !context.is_busy() && context.idle_for() > limit && context.begin_stopping() {
                     tracing::info!("context {} stopped after {} s without use", context.id, limit.as_secs());
                     if let Err(error) = self.remove(&context).await {
                         tracing::warn!("stopping idle context {}: {error}", context.id);

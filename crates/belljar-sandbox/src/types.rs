@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use belljar_proto::Language;
 use jiff::Timestamp;
 
-use crate::Limits;
+use crate::{Limits, VolumeStore};
 
-pub use belljar_proto::{Entry, EntryType, ProgramError, Stream};
+pub use belljar_proto::{Entry, EntryType, ProgramError, SignalName, Stream};
 
 /// A tenant. Objects of one caller do not exist for another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -16,6 +16,10 @@ pub struct Caller(Arc<str>);
 impl Caller {
     pub fn new(name: &str) -> Self {
         Self(name.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
@@ -46,6 +50,32 @@ pub struct Settings {
     pub cpu_seconds_per_hour: u64,
     /// Size of the volume that the sandboxes of one caller share.
     pub volume_bytes: u64,
+    /// Directories that sandboxes find below `/volumes`.
+    pub volumes: VolumeStore,
+}
+
+/// A directory that outlives sandboxes, as they see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeInfo {
+    pub name: String,
+    /// Inside of the sandbox.
+    pub path: String,
+    pub writable: bool,
+    /// All sandboxes of a caller see the same one, and no other caller does.
+    pub shared: bool,
+    pub limit_bytes: Option<u64>,
+}
+
+/// What one caller may use; `None` stands for what the settings say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Quotas {
+    pub contexts: Option<usize>,
+    /// Processor seconds in an hour; 0 for no limit.
+    pub cpu_seconds: Option<u64>,
+    /// Runs and commands at the same time.
+    pub runs: Option<usize>,
+    /// Bytes in the volume that the caller's sandboxes share.
+    pub disk: Option<u64>,
 }
 
 impl Default for Settings {
@@ -64,6 +94,7 @@ impl Default for Settings {
             runs_per_caller: 32,
             cpu_seconds_per_hour: 0,
             volume_bytes: 1 << 30,
+            volumes: VolumeStore::default(),
         }
     }
 }
@@ -96,6 +127,12 @@ impl Settings {
         }
         limits
     }
+
+    /// The flavor that has these limits, if one has.
+    pub(crate) fn flavor_of(&self, limits: &Limits) -> Option<Flavor> {
+        let flavors = [Flavor::Small, Flavor::Medium, Flavor::Large];
+        flavors.into_iter().find(|flavor| self.limits_of(Some(*flavor)) == *limits)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -103,6 +140,8 @@ pub struct NewContext {
     pub name: String,
     pub language: Language,
     pub description: String,
+    /// `None`: the limits that the settings give to contexts.
+    pub flavor: Option<Flavor>,
 }
 
 #[derive(Debug, Clone)]
@@ -111,11 +150,16 @@ pub struct ContextInfo {
     pub name: String,
     pub description: String,
     pub language: Language,
+    /// The one it was made with, or whose limits it has; `None` when its limits are those of no flavor.
+    pub flavor: Option<Flavor>,
+    pub limits: Limits,
+    /// Code or a command runs in it.
+    pub busy: bool,
     pub created_at: Timestamp,
     pub last_used: Timestamp,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct RunRequest {
     pub code: String,
     /// `None`: the server's default.
@@ -124,6 +168,8 @@ pub struct RunRequest {
     pub live: Option<tokio::sync::mpsc::Sender<Chunk>>,
     /// `live` gets every byte; otherwise the newest few, several times a second.
     pub every_byte: bool,
+    /// A W3C `traceparent`, which the program finds in its environment.
+    pub trace: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -148,6 +194,17 @@ pub enum Ending {
     SandboxEnded {
         why: String,
     },
+}
+
+impl From<belljar_proto::Ending> for Ending {
+    fn from(ending: belljar_proto::Ending) -> Self {
+        match ending {
+            belljar_proto::Ending::Finished => Self::Finished,
+            belljar_proto::Ending::TimedOut => Self::TimedOut,
+            belljar_proto::Ending::Cancelled => Self::Cancelled,
+            belljar_proto::Ending::KernelDied { why } => Self::KernelDied { why },
+        }
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -1,6 +1,8 @@
 //! Arguments checked against the tool's own schema, so that an error can name the argument, what was
 //! expected and what was sent.
 
+use std::time::Duration;
+
 use belljar_sandbox::Error;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -34,6 +36,23 @@ pub(crate) fn parse<T: DeserializeOwned>(schema: &Map<String, Value>, args: Valu
     }
     serde_json::from_value(Value::Object(given))
         .map_err(|error| ToolError::invalid(format!("Invalid arguments: {error}")))
+}
+
+/// A time in seconds.
+pub(crate) fn seconds(name: &str, given: Option<f64>) -> Result<Option<Duration>, ToolError> {
+    let time = given.map(Duration::try_from_secs_f64).transpose();
+    time.map_err(|error| ToolError::invalid(format!("Argument '{name}': {error}")))
+}
+
+pub(crate) fn at_most(name: &str, text: &str, limit: usize) -> Result<(), ToolError> {
+    if text.len() > limit {
+        return Err(ToolError::invalid(format!(
+            "Argument '{name}' must be at most {} bytes, got {}; put data into a file",
+            text::grouped(limit as u64),
+            text::grouped(text.len() as u64)
+        )));
+    }
+    Ok(())
 }
 
 fn missing(name: &str, property: Option<&Value>, given: &Map<String, Value>) -> ToolError {
@@ -78,6 +97,9 @@ fn check(name: &str, property: &Value, value: &Value) -> Result<(), ToolError> {
         let limit = |key| property.get(key).and_then(Value::as_f64);
         if let Some(low) = limit("exclusiveMinimum").filter(|low| number <= *low) {
             return Err(refuse(format!("more than {low}")));
+        }
+        if let Some(low) = limit("minimum").filter(|low| number < *low) {
+            return Err(refuse(format!("at least {low}")));
         }
         if let Some(high) = limit("maximum").filter(|high| number > *high) {
             return Err(refuse(format!("at most {high}")));

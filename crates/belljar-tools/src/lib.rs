@@ -7,17 +7,22 @@ mod args;
 mod caps;
 mod contexts;
 mod error;
+mod outcome;
 mod output;
 pub mod registry;
 mod schema;
+mod sessions;
 mod text;
 pub mod uri;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use belljar_sandbox::{Caller, ContextInfo, Error, Language, SandboxService, Settings};
+use belljar_sandbox::{
+    Caller, Chunk, ContextInfo, Error, Language, RunOutcome, RunRequest, SandboxService, Settings,
+};
 use serde_json::{Map, Value};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub use caps::*;
@@ -73,6 +78,8 @@ pub struct CallContext {
     /// Where output goes while the code runs, when the client wants to see it.
     pub progress: Option<Arc<dyn ProgressSink>>,
     pub default_context: bool,
+    /// Where the call stands in its caller's trace, as W3C's `traceparent`.
+    pub trace: Option<String>,
 }
 
 /// Receives output as it is written. Called often, so it must only take note and return.
@@ -81,6 +88,31 @@ pub trait ProgressSink: Send + Sync {
 }
 
 impl CallContext {
+    /// Waits for something that runs; what it writes meanwhile goes to whoever watches.
+    async fn watched<T, F: Future<Output = T>>(
+        &self,
+        start: impl FnOnce(Option<mpsc::Sender<Chunk>>) -> F,
+    ) -> T {
+        let Some(progress) = &self.progress else { return start(None).await };
+        let (live, mut chunks) = mpsc::channel(16);
+        let mut running = std::pin::pin!(start(Some(live)));
+        loop {
+            tokio::select! {
+                Some(chunk) = chunks.recv() => progress.output(&chunk.bytes),
+                done = &mut running => return done,
+            }
+        }
+    }
+
+    async fn run(&self, context: &str, code: String, timeout: Option<Duration>) -> Result<RunOutcome, Error> {
+        let trace = self.trace.clone();
+        self.watched(|live| {
+            let request = RunRequest { code, timeout, live, every_byte: false, trace };
+            self.service.run(&self.caller, context, request, self.cancel.clone())
+        })
+        .await
+    }
+
     /// The context that a call means: by id, by name, or the caller's default one.
     async fn context(&self, given: Option<&str>) -> Result<ContextInfo, ToolError> {
         match given {

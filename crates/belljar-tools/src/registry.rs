@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::{Options, Tool, contexts};
+use crate::{Options, Tool, contexts, sessions};
 
 type Make = fn(&Options) -> Arc<dyn Tool>;
 
@@ -14,19 +14,32 @@ pub struct Toolset {
 }
 
 /// In the order in which they are listed to clients.
-pub const TOOLSETS: &[Toolset] = &[Toolset {
-    name: "contexts",
-    about: "live Python and JavaScript interpreters, each in its own sandbox",
-    tools: &[
-        contexts::create_context::make,
-        contexts::run_code::make,
-        contexts::stop_context::make,
-        contexts::list_contexts::make,
-        contexts::upload_file::make,
-        contexts::download_file::make,
-        contexts::list_files::make,
-    ],
-}];
+pub const TOOLSETS: &[Toolset] = &[
+    Toolset {
+        name: "contexts",
+        about: "live Python and JavaScript interpreters, each in its own sandbox",
+        tools: &[
+            contexts::create_context::make,
+            contexts::run_code::make,
+            contexts::stop_context::make,
+            contexts::list_contexts::make,
+            contexts::upload_file::make,
+            contexts::download_file::make,
+            contexts::list_files::make,
+        ],
+    },
+    Toolset {
+        name: "sessions",
+        about: "code and commands in sandboxes that are made as they are needed",
+        tools: &[
+            sessions::execute_code::make,
+            sessions::execute_command::make,
+            sessions::get_sessions::make,
+            sessions::stop_session::make,
+            sessions::get_volume_path::make,
+        ],
+    },
+];
 
 /// The name that stands for every toolset.
 pub const ALL: &str = "all";
@@ -119,7 +132,10 @@ mod tests {
 
     #[test]
     fn the_listing_is_as_agreed() {
-        insta::assert_json_snapshot!(listing(&Registry::new(&["contexts"], &options(false)).unwrap()));
+        for toolset in TOOLSETS {
+            let listing = listing(&Registry::new(&[toolset.name], &options(false)).unwrap());
+            insta::assert_json_snapshot!(toolset.name, listing);
+        }
     }
 
     #[test]
@@ -143,6 +159,6 @@ mod tests {
     #[test]
     fn an_unknown_toolset_is_named_with_the_known_ones() {
         let error = Registry::new(&["contexts", "browsers"], &options(false)).err().unwrap();
-        assert_eq!(error.to_string(), "unknown toolset \"browsers\"; known: contexts, all");
+        assert_eq!(error.to_string(), "unknown toolset \"browsers\"; known: contexts, sessions, all");
     }
 }

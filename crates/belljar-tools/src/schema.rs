@@ -1,6 +1,7 @@
 //! JSON Schemas from argument and result structs, in the plain form that every client understands: one
 //! type per property, no references, no `null` (an absent value is left out instead).
 
+use belljar_sandbox::Settings;
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
@@ -22,6 +23,13 @@ pub(crate) fn input_with_context<T: JsonSchema>(default_context: bool) -> Map<St
         required.push(json!("context_id"));
     }
     schema
+}
+
+/// States default and maximum of a `timeout`, which are the server's to set.
+pub(crate) fn set_time_limit(schema: &mut Map<String, Value>, settings: &Settings) {
+    let timeout = &mut schema["properties"]["timeout"];
+    timeout["maximum"] = json!(settings.max_run_timeout.as_secs());
+    timeout["default"] = json!(settings.run_timeout.as_secs_f64());
 }
 
 pub(crate) fn output<T: JsonSchema>() -> Map<String, Value> {

@@ -136,6 +136,36 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
+/// To the nearest.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    (duration.as_micros() as u64 + 500) / 1000
+}
+
+/// `SIGTERM`, or the number of one that has no name here.
+pub(crate) fn signal(number: i32) -> String {
+    let name = match number {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        10 => "SIGUSR1",
+        11 => "SIGSEGV",
+        12 => "SIGUSR2",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
+        _ => return format!("signal {number}"),
+    };
+    name.to_owned()
+}
+
 /// `2025-10-22T06:53:42Z`.
 pub(crate) fn iso(timestamp: Timestamp) -> String {
     iso_seconds(timestamp.as_second())

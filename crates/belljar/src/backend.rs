@@ -20,6 +20,11 @@ pub(crate) fn open(config: &Config) -> Arc<dyn Backend> {
     LocalBackend::start(options(config, true))
 }
 
+/// The same, for a server whose sandboxes outlive it: those of the one before are taken over.
+pub(crate) fn open_lasting(config: &Config) -> Arc<dyn Backend> {
+    LocalBackend::start(LocalOptions { keep: Some(config.serve.keep), ..options(config, true) })
+}
+
 /// Sandboxes without interpreters, for looking at the glass itself.
 pub(crate) fn open_without_templates(config: &Config) -> Arc<dyn Backend> {
     LocalBackend::start(options(config, false))
@@ -34,6 +39,9 @@ fn options(config: &Config, interpreters: bool) -> LocalOptions {
         limits: config.service.limits.clone(),
         require_cgroups: config.cgroups == Demand::Required,
         require_landlock: config.landlock == Demand::Required,
+        keep: None,
+        build: format!("{} {}", crate::cli::VERSION, env!("BELLJAR_BUILD_TIME")),
+        volumes: config.service.volumes.names(),
         omit: Vec::new(),
     }
 }

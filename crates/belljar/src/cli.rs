@@ -1,6 +1,6 @@
 //! The command line. Every setting of [`config::SETTINGS`] is also a flag, made from that table.
 
-use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -30,6 +30,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve MCP over standard input and output
     Mcp,
+    /// Serve MCP over HTTP, to many callers
+    Serve(ServeArguments),
     /// Run one program in a fresh sandbox
     Run(RunArguments),
     /// Prepare this machine: build the templates
@@ -38,9 +40,19 @@ pub(crate) enum Command {
     Tour,
     /// Say what this machine offers and lacks
     Doctor(DoctorArguments),
+    /// Say who may call `serve`
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Look at the settings
     #[command(subcommand)]
     Config(ConfigCommand),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArguments {
+    /// Offer what the protocol's conformance suite asks for, instead of the tools
+    #[arg(long, hide = true)]
+    pub(crate) conformance_fixtures: bool,
 }
 
 #[derive(Debug, Args)]
@@ -68,6 +80,55 @@ pub(crate) struct DoctorArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token and print it, this once
+    Add(AddArguments),
+    /// Print whose tokens there are
+    List(ListArguments),
+    /// Take tokens back; a running server notices at once
+    Revoke(RevokeArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AddArguments {
+    /// Who calls with it; tokens of one name are one caller
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// How long it is valid, such as 30d or 12h [default: until it is revoked]
+    #[arg(long, value_name = "DURATION", value_parser = config::parse_duration)]
+    pub(crate) expires: Option<Duration>,
+    /// May read the metrics and all else that concerns the whole server
+    #[arg(long)]
+    pub(crate) operator: bool,
+    /// Contexts at once, instead of the setting contexts.max
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) contexts: Option<u64>,
+    /// Processor seconds in an hour, 0 for no limit, instead of quota.cpu_seconds
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
+    pub(crate) cpu_seconds: Option<u64>,
+    /// Runs and commands at the same time, instead of quota.runs
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) runs: Option<u64>,
+    /// Size of the shared volume, such as 512MB or 2GiB, instead of quota.disk
+    #[arg(long, value_name = "SIZE", value_parser = config::parse_size)]
+    pub(crate) disk: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RevokeArguments {
+    /// One token by its id, or all tokens of a name
+    #[arg(value_name = "ID|NAME")]
+    pub(crate) which: String,
 }
 
 #[derive(Debug, Subcommand)]
@@ -158,5 +219,19 @@ mod tests {
         assert!(read("belljar run a.py").is_ok());
         assert!(read("belljar run").is_err());
         assert!(read("belljar run a.py -c 1+1").is_err());
+    }
+
+    #[test]
+    fn tokens_have_limits_that_make_sense() {
+        let line = "belljar token add alice --expires 30d --operator --contexts 5 --cpu-seconds 0 --runs 2 --disk 2GiB";
+        let Command::Token(TokenCommand::Add(add)) = read(line).unwrap().cli.command else {
+            panic!("{line}")
+        };
+        assert_eq!(add.expires, Some(Duration::from_secs(30 * 86_400)));
+        assert_eq!((add.contexts, add.cpu_seconds, add.runs), (Some(5), Some(0), Some(2)));
+        assert_eq!(add.disk, Some(2 << 30));
+        for wrong in ["--expires never", "--contexts 0", "--runs -1", "--disk lots", "--cpu-seconds 1.5"] {
+            assert!(read(&format!("belljar token add alice {wrong}")).is_err(), "{wrong}");
+        }
     }
 }

@@ -1,12 +1,15 @@
 //! The doors of Belljar. Flags, environment and the settings file become one [`config::Config`] here, before
 //! any command runs.
 
+mod auth;
 mod backend;
 mod cli;
 mod cmd;
 mod config;
-mod logging;
+mod http;
 mod mcp;
+mod observe;
+mod signals;
 
 use std::{io::Write, process::ExitCode};
 
@@ -26,13 +29,16 @@ fn main() -> ExitCode {
 fn dispatch(arguments: cli::Arguments) -> anyhow::Result<ExitCode> {
     let environment = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     let config = config::Config::load(&arguments.flags, &environment, arguments.cli.config.as_deref())?;
-    logging::init(&config);
+    let serves = matches!(arguments.cli.command, cli::Command::Serve(_));
+    observe::logging::init(&config, serves);
     match arguments.cli.command {
         cli::Command::Mcp => cmd::mcp::run(config),
+        cli::Command::Serve(arguments) => cmd::serve::run(config, &arguments),
         cli::Command::Run(arguments) => cmd::run::run(config, arguments),
         cli::Command::Setup(arguments) => cmd::setup::run(config, arguments),
         cli::Command::Tour => cmd::tour::run(config),
         cli::Command::Doctor(arguments) => cmd::doctor::run(config, arguments),
+        cli::Command::Token(command) => cmd::token::run(&config, command),
         cli::Command::Config(cli::ConfigCommand::Show(arguments)) => cmd::config::show(&config, &arguments),
     }
 }

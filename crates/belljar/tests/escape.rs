@@ -42,6 +42,9 @@ async fn backend(interpreters: bool, omit: &[Layer]) -> Arc<LocalBackend> {
         limits: Limits::default(),
         require_cgroups: false,
         require_landlock: false,
+        keep: None,
+        build: String::new(),
+        volumes: Vec::new(),
         omit: omit.to_vec(),
     });
     let mut state = backend.state();
@@ -175,9 +178,14 @@ async fn interpreters_from_the_zygote_are_held_to_the_same() {
     let service =
         SandboxService::new(backend(true, &[]).await, Settings { pool_size: 0, ..Settings::default() });
     let caller = Caller::new("test");
-    let new = NewContext { name: "probe".into(), language: Language::Python, description: String::new() };
+    let new = NewContext {
+        name: "probe".into(),
+        language: Language::Python,
+        description: String::new(),
+        flavor: None,
+    };
     let context = service.create_context(&caller, new).await.unwrap();
-    let request = RunRequest { code: KERNEL_PROBE.into(), timeout: None, live: None, every_byte: false };
+    let request = RunRequest { code: KERNEL_PROBE.into(), ..RunRequest::default() };
     let outcome = service.run(&caller, &context.id, request, CancellationToken::new()).await.unwrap();
     service.shutdown().await;
     assert!(outcome.success, "{}", outcome.stderr.head);

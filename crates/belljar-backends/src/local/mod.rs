@@ -6,17 +6,20 @@ mod layout;
 use std::{
     os::fd::OwnedFd,
     path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    process::Child,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
-use belljar_jail::protocol::{JailerSpec, Layer, ToJailer};
-use belljar_sandbox::{Backend, BackendError, Language, Limits, Machine, State};
+use belljar_jail::protocol::{JailerSpec, Layer, ToJailer, Volume};
+use belljar_sandbox::{
+    Backend, BackendError, Isolation, Language, Limits, Machine, Mount, State, Survivor, Used,
+};
 use tokio::{net::UnixStream, sync::watch};
 
 use crate::templates::{self, Sources, Templates};
-use jailer::{Jailer, Report};
+use jailer::{Found, Jailer, Report};
 
 /// Ending a sandbox takes milliseconds.
 const END_LIMIT: Duration = Duration::from_secs(10);
@@ -32,6 +35,12 @@ pub struct LocalOptions {
     pub limits: Limits,
     pub require_cgroups: bool,
     pub require_landlock: bool,
+    /// Sandboxes that are somebody's outlive this process by so long; `None`: nothing does.
+    pub keep: Option<Duration>,
+    /// Distinguishes builds of this program: sandboxes of another one are taken over, but no more are made there.
+    pub build: String,
+    /// Names of the volumes that sandboxes may get.
+    pub volumes: Vec<String>,
     /// For the escape suite only.
     pub omit: Vec<Layer>,
 }
@@ -39,7 +48,14 @@ pub struct LocalOptions {
 pub struct LocalBackend {
     options: LocalOptions,
     state: watch::Sender<State>,
+    trouble: watch::Sender<Option<String>>,
+    isolation: OnceLock<Isolation>,
+    /// Makes new sandboxes.
     jailer: OnceLock<Arc<Jailer>>,
+    /// Of earlier servers, kept for the sandboxes that they still have.
+    others: Mutex<Vec<Arc<Jailer>>>,
+    /// `None` until they were looked for.
+    survivors: watch::Sender<Option<Vec<(String, String, Arc<Jailer>)>>>,
     guest_digest: String,
 }
 
@@ -47,12 +63,23 @@ impl LocalBackend {
     /// Returns at once; templates, jailer and zygote get ready in the background.
     pub fn start(options: LocalOptions) -> Arc<Self> {
         let (state, _) = watch::channel(State::Preparing("starting".into()));
-        let backend =
-            Arc::new(Self { options, state, jailer: OnceLock::new(), guest_digest: crate::guest_digest() });
+        let backend = Arc::new(Self {
+            options,
+            state,
+            trouble: watch::Sender::new(None),
+            isolation: OnceLock::new(),
+            jailer: OnceLock::new(),
+            others: Mutex::default(),
+            survivors: watch::Sender::new(None),
+            guest_digest: crate::guest_digest(),
+        });
         let starting = Arc::clone(&backend);
         tokio::task::spawn_blocking(move || {
             if let Err(error) = starting.bring_up() {
                 tracing::error!("{error}");
+                starting
+                    .survivors
+                    .send_if_modified(|known| known.is_none().then(|| known.insert(Vec::new())).is_some());
                 starting.state.send_replace(State::Failed(error.message));
             }
         });
@@ -61,6 +88,7 @@ impl LocalBackend {
 
     fn bring_up(self: &Arc<Self>) -> Result<(), BackendError> {
         let began = Instant::now();
+        let found = self.look_for_survivors(began)?;
         let progress = |what: &str, done: f64| {
             let text = format!("preparing the Python template, {:.0} %: {what}", done * 100.0);
             tracing::debug!("{text}");
@@ -75,25 +103,77 @@ impl LocalBackend {
             tracing::warn!("{error}{}", error.hint.as_ref().map(|h| format!(" ({h})")).unwrap_or_default());
         }
         self.state.send_replace(State::Preparing("starting the jailer".into()));
+        let spec = self.spec(&templates);
+        if let Some(alike) = self.sort_out(found, &spec.fingerprint) {
+            // Set nowhere else.
+            let _ = self.jailer.set(Arc::clone(&alike.jailer));
+            self.heard(alike.ready, began);
+            alike.jailer.zygote().into_iter().for_each(|report| self.heard(report, began));
+            return Ok(());
+        }
         if let Some(python) = templates.python().cloned() {
             std::thread::spawn(move || python.prefetch());
         }
-        let spec = self.spec(&templates);
-        let (jailer, child) = Jailer::start(&self.options.program, &spec)?;
+        let (jailer, child) = Jailer::start(&self.options.program, &spec, &templates.locks())?;
         // Set nowhere else, and before the first report can arrive.
         let _ = self.jailer.set(Arc::clone(&jailer));
-        let backend = Arc::clone(self);
-        jailer.listen(child, move |report| {
-            // Holding the templates for as long as the jailer's thread lives keeps others from removing them.
-            let _ = &templates;
-            backend.heard(report, began);
+        self.listen(&jailer, Some(child), began)
+    }
+
+    fn listen(
+        self: &Arc<Self>,
+        jailer: &Arc<Jailer>,
+        child: Option<Child>,
+        began: Instant,
+    ) -> Result<(), BackendError> {
+        let (backend, heard) = (Arc::clone(self), Arc::clone(jailer));
+        Arc::clone(jailer).listen(child, move |report| {
+            // Those that only have old sandboxes left have nothing to say about new ones.
+            if backend.jailer.get().is_some_and(|current| Arc::ptr_eq(current, &heard)) {
+                backend.heard(report, began);
+            }
         })
     }
 
+    /// What earlier servers left can be used at once, whatever else there is to be made ready.
+    fn look_for_survivors(self: &Arc<Self>, began: Instant) -> Result<Vec<Found>, BackendError> {
+        let found = match self.options.keep {
+            Some(_) => Jailer::find(&self.options.sources.home.join("run")),
+            None => Vec::new(),
+        };
+        let mut survivors = Vec::new();
+        for found in &found {
+            self.listen(&found.jailer, None, began)?;
+            let of = |(id, label): &(String, String)| (id.clone(), label.clone(), Arc::clone(&found.jailer));
+            survivors.extend(found.survivors.iter().map(of));
+        }
+        self.survivors.send_replace(Some(survivors));
+        Ok(found)
+    }
+
+    /// The one that makes sandboxes just like ours goes on doing so; the others only keep those that they have.
+    fn sort_out(&self, found: Vec<Found>, fingerprint: &str) -> Option<Found> {
+        let (mut alike, mut others): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|found| found.fingerprint == fingerprint);
+        let current = alike.pop();
+        others.extend(alike);
+        for found in others {
+            found.jailer.retire();
+            lock(&self.others).push(found.jailer);
+        }
+        current
+    }
+
     fn spec(&self, templates: &Templates) -> JailerSpec {
-        let layout = layout::layout(templates);
-        JailerSpec {
-            instance: uuid::Uuid::new_v4().simple().to_string(),
+        let mut layout = layout::layout(templates);
+        layout.root.directories =
+            self.options.volumes.iter().map(|name| format!("/volumes/{name}")).collect();
+        layout.root.directories.push("/volumes".into());
+        let mut spec = JailerSpec {
+            instance: String::new(),
+            fingerprint: self.options.build.clone(),
+            // At least a second: 0 stands for never.
+            keep_seconds: self.options.keep.map_or(0, |keep| keep.as_secs().max(1)),
             run_dir: self.options.sources.home.join("run"),
             root: layout.root,
             zygote: layout.zygote,
@@ -103,7 +183,10 @@ impl LocalBackend {
             require_landlock: self.options.require_landlock,
             interpreter_limits: jail_limits(&self.options.limits),
             omit: self.options.omit.clone(),
-        }
+        };
+        spec.fingerprint = templates::hex_digest(&[&serde_json::to_vec(&spec).unwrap_or_default()]);
+        spec.instance = uuid::Uuid::new_v4().simple().to_string();
+        spec
     }
 
     fn heard(&self, report: Report, began: Instant) {
@@ -111,21 +194,32 @@ impl LocalBackend {
             Report::Ready { cgroups, landlock, weaker } => {
                 let ms = began.elapsed().as_millis();
                 tracing::info!("jailer ready after {ms} ms (cgroups {cgroups}, Landlock {landlock})");
-                for what in weaker {
+                for what in &weaker {
                     tracing::warn!("weaker isolation: {what}");
                 }
+                // The same for as long as this jailer lives.
+                let _ = self.isolation.set(Isolation { cgroups, landlock, weaker });
                 self.state.send_replace(State::Ready);
             }
             Report::ZygoteReady { seconds, version } => {
                 tracing::info!("Python {version} ready: imports took {seconds:.2} s");
+                self.trouble.send_replace(None);
             }
-            Report::ZygoteFailed { message } => tracing::error!("Python is not available: {message}"),
+            Report::ZygoteLost { message } => {
+                tracing::error!("{message}; another one is starting");
+                self.trouble.send_replace(Some(message));
+            }
+            Report::ZygoteFailed { message } => {
+                tracing::error!("Python is not available: {message}");
+                self.trouble.send_replace(Some(format!("Python is not available: {message}")));
+            }
             Report::Unusable { error } => {
                 let error = jailer::readable(&error);
                 tracing::error!("{error}");
                 self.state.send_replace(State::Failed(error.message));
             }
             Report::Gone => {
+                self.trouble.send_replace(Some("the jailer ended".into()));
                 self.state.send_if_modified(|state| {
                     let died = matches!(state, State::Ready | State::Preparing(_));
                     if died {
@@ -135,6 +229,11 @@ impl LocalBackend {
                 });
             }
         }
+    }
+
+    fn jailers(&self) -> Vec<Arc<Jailer>> {
+        let others = lock(&self.others).clone();
+        self.jailer.get().cloned().into_iter().chain(others).collect()
     }
 
     fn jailer(&self) -> Result<&Arc<Jailer>, BackendError> {
@@ -152,6 +251,47 @@ impl Backend for LocalBackend {
         self.guest_digest.clone()
     }
 
+    fn trouble(&self) -> watch::Receiver<Option<String>> {
+        self.trouble.subscribe()
+    }
+
+    fn isolation(&self) -> Isolation {
+        self.isolation.get().cloned().unwrap_or_default()
+    }
+
+    async fn survivors(&self) -> Vec<Survivor> {
+        let mut known = self.survivors.subscribe();
+        // The sender lives as long as self.
+        let _ = known.wait_for(Option::is_some).await;
+        let survivors = self.survivors.send_replace(Some(Vec::new())).unwrap_or_default();
+        let survivor = |(id, label, jailer): (String, String, Arc<Jailer>)| {
+            let life = jailer.watch_known_life(&id);
+            let machine = LocalMachine { id, jailer, life, first: Mutex::new(None) };
+            Survivor { machine: Arc::new(machine), label }
+        };
+        survivors.into_iter().map(survivor).collect()
+    }
+
+    async fn usage(&self) -> Vec<Used> {
+        let mut all = Vec::new();
+        for jailer in self.jailers() {
+            let (living, ended) = jailer.usage().await;
+            all.extend(living.into_iter().map(|usage| Used {
+                machine: usage.id,
+                cpu: Duration::from_micros(usage.cpu_us),
+                memory_bytes: usage.memory_bytes,
+                ended: false,
+            }));
+            all.extend(ended.into_iter().map(|(machine, cpu_us)| Used {
+                machine,
+                cpu: Duration::from_micros(cpu_us),
+                memory_bytes: 0,
+                ended: true,
+            }));
+        }
+        all
+    }
+
     async fn create(
         &self,
         limits: &Limits,
@@ -167,7 +307,18 @@ impl Backend for LocalBackend {
         Ok(Arc::new(LocalMachine { id, jailer: Arc::clone(jailer), life, first }))
     }
 
+    fn leave(&self) {
+        self.jailers().iter().for_each(|jailer| jailer.leave());
+    }
+
+    fn abandon(&self) {
+        self.jailers().iter().for_each(|jailer| jailer.close());
+    }
+
     async fn shutdown(&self, grace: Duration) {
+        for jailer in lock(&self.others).drain(..) {
+            jailer.close();
+        }
         let Some(jailer) = self.jailer.get() else { return };
         jailer.close();
         let mut state = self.state.subscribe();
@@ -175,6 +326,10 @@ impl Backend for LocalBackend {
         let gone = state.wait_for(|state| matches!(state, State::Failed(_)));
         let _ = tokio::time::timeout(grace, gone).await;
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn jail_limits(limits: &Limits) -> belljar_jail::protocol::Limits {
@@ -199,6 +354,17 @@ struct LocalMachine {
 impl Machine for LocalMachine {
     fn id(&self) -> &str {
         &self.id
+    }
+
+    async fn claim(&self, label: &str, mounts: &[Mount]) -> Result<(), BackendError> {
+        let volume = |mount: &Mount| Volume {
+            source: mount.source.clone(),
+            target: mount.target.clone(),
+            writable: mount.writable,
+        };
+        let volumes = mounts.iter().map(volume).collect();
+        let claim = ToJailer::Claim { id: self.id.clone(), label: label.into(), volumes };
+        self.jailer.request(&self.id, &claim).await.map(drop)
     }
 
     async fn dial(&self) -> Result<UnixStream, BackendError> {
@@ -235,7 +401,7 @@ impl Machine for LocalMachine {
 
 impl Drop for LocalMachine {
     fn drop(&mut self) {
-        if self.life.borrow().is_none() {
+        if self.life.borrow().is_none() && !self.jailer.has_left() {
             // Nobody can reach it any more, so it must not live on. A jailer that is gone took it along.
             let _ = self.jailer.tell(&ToJailer::Destroy { id: self.id.clone() });
         }

@@ -6,7 +6,7 @@ mod python;
 
 use std::{
     fs, io,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -66,6 +66,13 @@ impl Templates {
 
     pub fn node(&self) -> Option<&Node> {
         self.node.as_ref()?.as_ref().ok()
+    }
+
+    /// Whoever has copies of these holds the templates.
+    pub(crate) fn locks(&self) -> Vec<BorrowedFd<'_>> {
+        let python = self.python().into_iter().flat_map(|python| &python.holds);
+        let node = self.node().into_iter().map(|node| &node.hold);
+        python.chain(node).map(|hold| hold.lock.as_fd()).collect()
     }
 
     /// Why an interpreter is not there.
@@ -135,7 +142,7 @@ fn remove_unfinished(directory: &Path) {
 /// Held by whoever uses a template; a template that nobody holds may be removed when its recipe is outdated.
 #[derive(Debug, Clone)]
 pub struct Hold {
-    _lock: Arc<OwnedFd>,
+    lock: Arc<OwnedFd>,
 }
 
 fn lock(directory: &Path, operation: FlockOperation) -> io::Result<OwnedFd> {
@@ -147,7 +154,7 @@ fn lock(directory: &Path, operation: FlockOperation) -> io::Result<OwnedFd> {
 fn hold(directory: &Path) -> Result<Hold, TemplateError> {
     let lock = lock(directory, FlockOperation::NonBlockingLockShared)
         .map_err(|e| TemplateError::io(&format!("lock {}", directory.display()), &e))?;
-    Ok(Hold { _lock: Arc::new(lock) })
+    Ok(Hold { lock: Arc::new(lock) })
 }
 
 /// Removes templates of older recipes than `keep`, of the same kind, that nobody uses.

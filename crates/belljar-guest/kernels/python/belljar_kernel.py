@@ -114,6 +114,7 @@ class Kernel:
         self.figure = self.gcf = None
         self.shown = set()
         self.cells = collections.deque()
+        self.trace = None  # what the last run was told as its TRACEPARENT
         self.spares = ()
         self.output = Output()
         self.shell = shell = Shell.make(self)
@@ -419,8 +420,9 @@ class Kernel:
             self.output.flush()
             _exit(code & 255)
 
-    def run(self, run_id, source):
+    def run(self, run_id, source, trace=None):
         self.before_run()
+        self.set_trace(trace)
         error = None
         self.run_id, self.interrupted, self.late, self.swallowed = run_id, False, False, None
         self.active = True
@@ -477,6 +479,19 @@ class Kernel:
         if gone:
             os.chdir(WORKSPACE if os.path.isdir(WORKSPACE) else "/")
 
+    def set_trace(self, trace):
+        """Puts the run's trace into its environment; takes that of the run before out, unless a cell changed it."""
+        if trace is self.trace is None:
+            return
+        try:
+            if trace is not None:
+                os.environ["TRACEPARENT"] = trace
+            elif os.environ.get("TRACEPARENT") == self.trace:
+                del os.environ["TRACEPARENT"]
+        except Exception:  # a cell may have replaced os.environ by anything
+            pass
+        self.trace = trace
+
     def after_fork(self):
         """In a child that user code forked: it keeps no way to the guest."""
         self.output.after_fork()
@@ -497,7 +512,7 @@ class Kernel:
             if message["t"] != "run":
                 continue
             try:
-                self.run(message["id"], source)
+                self.run(message["id"], source, message.get("trace"))
             except KeyboardInterrupt:  # a second one, while the first was being reported
                 self.active = False
                 if self.run_id is not None:

@@ -95,7 +95,7 @@ impl Tool for CreateContext {
             None | Some(Choice::Python) => Language::Python,
             Some(Choice::Javascript) => Language::Javascript,
         };
-        let new = NewContext { name: args.name, language, description };
+        let new = NewContext { name: args.name, language, description, flavor: None };
         ToolOutput::structured(&created(cx.service.create_context(&cx.caller, new).await?))
     }
 }
@@ -127,6 +127,9 @@ mod tests {
             name: "data-analysis".to_owned(),
             description: String::new(),
             language: Language::Python,
+            flavor: None,
+            limits: belljar_sandbox::Limits::default(),
+            busy: false,
             created_at,
             last_used: created_at,
         });

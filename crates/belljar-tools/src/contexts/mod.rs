@@ -4,7 +4,6 @@ pub(crate) mod create_context;
 pub(crate) mod download_file;
 pub(crate) mod list_contexts;
 pub(crate) mod list_files;
-mod outcome;
 pub(crate) mod run_code;
 pub(crate) mod stop_context;
 pub(crate) mod upload_file;

@@ -1,15 +1,13 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use belljar_sandbox::{Error, RunOutcome, RunRequest};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use serde_json::Value;
 
-use super::outcome::{self, RunResult};
 use crate::{
     Annotations, CallContext, MAX_CODE, MAX_IMAGES, Options, Tool, ToolError, ToolOutput, ToolSpec, args,
+    outcome::{self, RunResult},
     schema, text,
 };
 
@@ -48,9 +46,7 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
         text::duration(settings.idle_timeout),
     );
     let mut input_schema = schema::input_with_context::<Args>(options.default_context);
-    let timeout = &mut input_schema["properties"]["timeout"];
-    timeout["maximum"] = json!(settings.max_run_timeout.as_secs());
-    timeout["default"] = json!(settings.run_timeout.as_secs_f64());
+    schema::set_time_limit(&mut input_schema, settings);
     Arc::new(RunCode {
         spec: ToolSpec {
             name: "run_code",
@@ -79,38 +75,10 @@ impl Tool for RunCode {
 
     async fn call(&self, cx: &CallContext, args: Value) -> Result<ToolOutput, ToolError> {
         let args: Args = args::parse(&self.spec.input_schema, args)?;
-        if args.code.len() > MAX_CODE {
-            return Err(ToolError::invalid(format!(
-                "Argument 'code' must be at most {} bytes, got {}; put data into a file with upload_file",
-                text::grouped(MAX_CODE as u64),
-                text::grouped(args.code.len() as u64)
-            )));
-        }
-        let timeout = args.timeout.map(Duration::try_from_secs_f64).transpose();
-        let timeout = timeout.map_err(|error| ToolError::invalid(format!("Argument 'timeout': {error}")))?;
+        args::at_most("code", &args.code, MAX_CODE)?;
+        let timeout = args::seconds("timeout", args.timeout)?;
         let context = cx.context(args.context_id.as_deref()).await?;
-        let outcome = run(cx, &context.id, args.code, timeout).await?;
+        let outcome = cx.run(&context.id, args.code, timeout).await?;
         outcome::render(outcome, &context.id, self.output_cap, self.max_timeout)
-    }
-}
-
-async fn run(
-    cx: &CallContext,
-    id: &str,
-    code: String,
-    timeout: Option<Duration>,
-) -> Result<RunOutcome, Error> {
-    let Some(progress) = &cx.progress else {
-        let request = RunRequest { code, timeout, live: None, every_byte: false };
-        return cx.service.run(&cx.caller, id, request, cx.cancel.clone()).await;
-    };
-    let (live, mut chunks) = mpsc::channel(16);
-    let request = RunRequest { code, timeout, live: Some(live), every_byte: false };
-    let mut run = std::pin::pin!(cx.service.run(&cx.caller, id, request, cx.cancel.clone()));
-    loop {
-        tokio::select! {
-            Some(chunk) = chunks.recv() => progress.output(&chunk.bytes),
-            outcome = &mut run => return outcome,
-        }
     }
 }

@@ -5,5 +5,7 @@ pub(crate) mod doctor;
 pub(crate) mod jail;
 pub(crate) mod mcp;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod setup;
+pub(crate) mod token;
 pub(crate) mod tour;

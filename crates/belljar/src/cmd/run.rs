@@ -86,12 +86,12 @@ async fn execute_in(
     code: String,
     language: Language,
 ) -> anyhow::Result<RunOutcome> {
-    let new = NewContext { name: "run".into(), language, description: String::new() };
+    let new = NewContext { name: "run".into(), language, description: String::new(), flavor: None };
     let context = service.create_context(caller, new).await?;
     let (live, chunks) = mpsc::channel(16);
     // A program that a person started has no time limit but the largest there is; Ctrl-C ends it.
     let timeout = Some(service.settings().max_run_timeout);
-    let request = RunRequest { code, timeout, live: Some(live), every_byte: true };
+    let request = RunRequest { code, timeout, live: Some(live), every_byte: true, trace: None };
     let cancel = CancellationToken::new();
     let on_interrupt = cancel.clone();
     tokio::spawn(async move {

@@ -106,14 +106,14 @@ impl Guide {
 
     async fn create(&self, name: &str, language: Language) -> anyhow::Result<(ContextInfo, Duration)> {
         let started = Instant::now();
-        let new = NewContext { name: name.into(), language, description: String::new() };
+        let new = NewContext { name: name.into(), language, description: String::new(), flavor: None };
         let context = self.service.create_context(&self.caller, new).await?;
         Ok((context, started.elapsed()))
     }
 
     async fn run(&self, context: &ContextInfo, code: &str) -> anyhow::Result<(RunOutcome, Duration)> {
         let started = Instant::now();
-        let request = RunRequest { code: code.into(), timeout: None, live: None, every_byte: false };
+        let request = RunRequest { code: code.into(), ..RunRequest::default() };
         let outcome = self.service.run(&self.caller, &context.id, request, CancellationToken::new()).await?;
         anyhow::ensure!(outcome.success, "{code:?} failed: {}", outcome.stderr.head);
         Ok((outcome, started.elapsed()))

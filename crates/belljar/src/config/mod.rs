@@ -15,11 +15,11 @@ use std::{
 };
 
 use anyhow::bail;
-use belljar_sandbox::{Language, Limits, Settings};
+use belljar_sandbox::{Language, Limits, Settings, VolumeStore};
 
 pub(crate) use settings::{SETTINGS, Setting};
 use value::Value;
-pub(crate) use value::log_filter;
+pub(crate) use value::{log_filter, parse_duration, parse_size};
 
 /// Looks up an environment variable.
 pub(crate) type Environment = dyn Fn(&str) -> Option<String>;
@@ -150,7 +150,9 @@ impl Config {
             };
             resolved.push(Resolved { setting, text, origin, value });
         }
-        let config = build(resolved);
+        let mut config = build(resolved);
+        config.service.volumes = VolumeStore::open(config.home.join("volumes"), &config.volumes)
+            .map_err(|why| anyhow::anyhow!("volumes: {}: {why}", config.origin("volumes")))?;
         if config.service.run_timeout > config.service.max_run_timeout {
             bail!(
                 "run.timeout ({}, {}) is more than run.max_timeout ({}, {})",
@@ -220,6 +222,8 @@ fn build(resolved: Vec<Resolved>) -> Config {
             runs_per_caller: values.count("quota.runs") as usize,
             cpu_seconds_per_hour: values.count("quota.cpu_seconds"),
             volume_bytes: values.bytes("quota.disk"),
+            // Checked when all settings are known.
+            volumes: VolumeStore::default(),
             limits: Limits {
                 cpus: values.decimal("limits.cpus"),
                 memory_bytes: values.bytes("limits.memory"),

@@ -49,7 +49,7 @@ const DEMAND: Accepts = Accepts::OneOf(&["auto", "required"]);
 
 pub(crate) const SETTINGS: &[Setting] = &[
     setting("home", Accepts::Path, "", "Where templates, sandboxes and all other state live"),
-    setting("toolsets", Accepts::List, "contexts", "The tools that are offered"),
+    setting("toolsets", Accepts::List, "contexts,sessions", "The tools that are offered"),
     setting(
         "default_context",
         Accepts::Switch,

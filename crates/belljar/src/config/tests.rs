@@ -32,7 +32,7 @@ fn refusal(flags: &[(&'static str, &str)], environment: &[(&str, &str)], file: O
 fn the_defaults_are_those_of_the_crates() {
     let config = load(&[], &[], None).unwrap();
     assert_eq!(config.home, Path::new("/home/ann/.local/share/belljar"));
-    assert_eq!(config.toolsets, ["contexts"]);
+    assert_eq!(config.toolsets, ["contexts", "sessions"]);
     assert_eq!(format!("{:?}", config.service), format!("{:?}", Settings::default()));
     assert_eq!((config.cgroups, config.landlock), (Demand::Auto, Demand::Auto));
     assert_eq!((config.python, config.node), (None, None));

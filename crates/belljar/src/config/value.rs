@@ -123,6 +123,15 @@ impl Accepts {
     }
 }
 
+/// For arguments of commands, which are written as settings are.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    duration(text.trim()).ok_or_else(|| format!("it is not {}", Accepts::Duration.describe()))
+}
+
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    size(text.trim()).ok_or_else(|| format!("it is not {}", Accepts::Size.describe()))
+}
+
 /// The filter without the words that are about the form of a line, and whether lines are JSON objects.
 pub(crate) fn log_filter(text: &str) -> (String, bool) {
     let words: Vec<_> = text.split(',').map(str::trim).collect();

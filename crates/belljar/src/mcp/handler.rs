@@ -2,25 +2,28 @@
 
 use std::sync::Arc;
 
+use axum::http::request::Parts;
 use belljar_sandbox::{Caller, SandboxService};
 use belljar_tools::{CallContext, Registry};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CacheScope, CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, ErrorCode,
-        Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+        CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
+        CompleteResult, CustomRequest, CustomResult, ErrorCode, GetTaskParams, GetTaskResult, Implementation,
+        ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
         PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
-        ReadResourceResult, ServerCapabilities, ServerConfig, Tool,
+        ReadResourceResult, ServerCapabilities, ServerConfig, Tool, UpdateTaskParams,
     },
     service::RequestContext,
 };
 use serde_json::Value;
+use tokio_util::task::TaskTracker;
 
 use super::{
-    convert,
-    progress::{self, Feed},
-    resources,
+    convert, observed, resources,
+    tasks::{Tasks, Work},
 };
+use crate::{auth::Identity, observe::Outcome};
 
 const INSTRUCTIONS: &str = "Isolated sandboxes with live Python and JavaScript interpreters. Call \
     create_context once, then run_code with its context_id as often as needed: variables, imports and \
@@ -30,46 +33,84 @@ const INSTRUCTIONS: &str = "Isolated sandboxes with live Python and JavaScript i
 /// How long a client may keep the list of tools: it changes only with the server's settings.
 const TOOLS_TTL_MS: u64 = 300_000;
 
-/// Methods that rmcp hands over as unknown when their parameters are not as they should be.
+/// Our methods. rmcp hands them over as unknown when their parameters are not as they should be.
 const KNOWN_METHODS: &[&str] = &[
-    "completion/complete",
     "initialize",
-    "logging/setLevel",
-    "prompts/get",
-    "prompts/list",
     "resources/list",
     "resources/read",
-    "resources/subscribe",
     "resources/templates/list",
-    "resources/unsubscribe",
     "server/discover",
-    "subscriptions/listen",
     "tools/list",
 ];
 
-pub(super) struct Handler {
+/// Clones share everything: the HTTP door makes one for every request.
+#[derive(Clone)]
+pub(crate) struct Handler(Arc<Shared>);
+
+struct Shared {
     service: Arc<SandboxService>,
     registry: Registry,
     tools: Vec<Tool>,
-    /// Over standard input there is one client, and so one caller.
-    caller: Caller,
+    /// Over standard input there is one client, and so one caller. Over HTTP every request brings its own.
+    caller: Option<Caller>,
     default_context: bool,
+    /// Calls in progress.
+    calls: TaskTracker,
+    tasks: Tasks,
 }
 
 impl Handler {
-    pub(super) fn new(service: Arc<SandboxService>, registry: Registry, default_context: bool) -> Self {
+    /// For one client, over standard input and output.
+    pub(super) fn for_one(service: Arc<SandboxService>, registry: Registry, default_context: bool) -> Self {
+        Self::new(service, registry, default_context, Some(Caller::new("local")), TaskTracker::new())
+    }
+
+    /// For callers who are known by their requests. `calls` counts what is in progress.
+    pub(crate) fn for_many(
+        service: Arc<SandboxService>,
+        registry: Registry,
+        default_context: bool,
+        calls: TaskTracker,
+    ) -> Self {
+        Self::new(service, registry, default_context, None, calls)
+    }
+
+    fn new(
+        service: Arc<SandboxService>,
+        registry: Registry,
+        default_context: bool,
+        caller: Option<Caller>,
+        calls: TaskTracker,
+    ) -> Self {
         let tools = registry.tools().iter().map(|tool| convert::tool(tool.spec())).collect();
-        Self { service, registry, tools, caller: Caller::new("stdio"), default_context }
+        let tasks = Tasks::new(service.settings().max_run_timeout);
+        Self(Arc::new(Shared { service, registry, tools, caller, default_context, calls, tasks }))
+    }
+
+    fn caller(&self, context: &RequestContext<RoleServer>) -> Result<Caller, ErrorData> {
+        if let Some(caller) = &self.0.caller {
+            return Ok(caller.clone());
+        }
+        let identity = context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Identity>());
+        // The door lets nobody in without one.
+        let nobody =
+            || ErrorData::internal_error("This request came in without a caller; this is a defect", None);
+        identity.map(|identity| identity.caller.clone()).ok_or_else(nobody)
     }
 }
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
+        let capabilities =
+            ServerCapabilities::builder().enable_tools().enable_resources().enable_tasks().build();
         let this = Implementation::new("belljar", env!("CARGO_PKG_VERSION"))
             .with_title("Belljar")
             .with_description("A computer for an AI agent, under glass");
         ServerConfig::new(capabilities).with_server_info(this).with_instructions(INSTRUCTIONS)
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.0.tools.iter().find(|tool| tool.name == name).cloned()
     }
 
     async fn list_tools(
@@ -77,13 +118,13 @@ impl ServerHandler for Handler {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        one_page(request)?;
-        let result = ListToolsResult::with_all_items(self.tools.clone());
-        Ok(match context.protocol_version() {
-            Some(version) if version >= ProtocolVersion::V_2026_07_28 => {
-                result.with_ttl_ms(TOOLS_TTL_MS).with_cache_scope(CacheScope::Public)
-            }
-            _ => result,
+        let caller = self.caller(&context)?;
+        observed::request(&caller, "tools/list", &context, async { one_page(request) }).await?;
+        let result = ListToolsResult::with_all_items(self.0.tools.clone());
+        Ok(if is_modern(&context) {
+            result.with_ttl_ms(TOOLS_TTL_MS).with_cache_scope(CacheScope::Public)
+        } else {
+            result
         })
     }
 
@@ -92,73 +133,150 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(tool) = self.registry.get(&request.name) else {
-            let known: Vec<_> = self.registry.tools().iter().map(|tool| tool.spec().name).collect();
+        let shared = &self.0;
+        let caller = self.caller(&context)?;
+        let record = observed::tool_call(&caller, &shared.registry, &request, &context);
+        let Some(tool) = shared.registry.get(&request.name) else {
+            record.finish(Outcome::Rpc(ErrorCode::INVALID_PARAMS.0));
+            let known: Vec<_> = shared.registry.tools().iter().map(|tool| tool.spec().name).collect();
             let message = format!("Unknown tool: {}. Known: {}", request.name, known.join(", "));
             return Err(ErrorData::invalid_params(message, None));
         };
-        let arguments = request.arguments.map_or(Value::Null, Value::Object);
-        let mut call = CallContext {
-            service: self.service.clone(),
-            caller: self.caller.clone(),
-            cancel: context.ct.clone(),
+        let call = CallContext {
+            service: shared.service.clone(),
+            caller,
+            cancel: context.ct.child_token(),
             progress: None,
-            default_context: self.default_context,
+            default_context: shared.default_context,
+            trace: record.traceparent(),
         };
-        let output = match context.meta.get_progress_token() {
-            Some(token) => {
-                let feed = Arc::new(Feed::default());
-                call.progress = Some(feed.clone());
-                progress::reporting(tool.call(&call, arguments), &feed, &context.peer, token).await
-            }
-            None => tool.call(&call, arguments).await,
+        let work = Work {
+            tool: tool.clone(),
+            call,
+            arguments: request.arguments.map_or(Value::Null, Value::Object),
+            progress: context.meta.get_progress_token().map(|token| (context.peer.clone(), token)),
+            record,
+            counted: shared.calls.token(),
         };
-        let output = output.or_else(|error| error.into_output()).map_err(|defect| {
-            tracing::error!(tool = %request.name, defect, "a tool failed");
-            ErrorData::internal_error(defect, None)
-        })?;
-        Ok(convert::result(output).into())
+        if context.client_capabilities().is_some_and(|can| can.supports_tasks()) {
+            shared.tasks.carry_out(work, &context.ct).await
+        } else {
+            work.carry_out().await.map(Into::into)
+        }
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let caller = self.caller(&context)?;
+        observed::request(&caller, "tasks/get", &context, async {
+            Ok(GetTaskResult::new(self.0.tasks.of(&caller).get_task(&request.task_id)?))
+        })
+        .await
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let caller = self.caller(&context)?;
+        observed::request(&caller, "tasks/update", &context, async {
+            self.0.tasks.of(&caller).update_task(&request.task_id, request.input_responses)
+        })
+        .await
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let caller = self.caller(&context)?;
+        observed::request(&caller, "tasks/cancel", &context, async {
+            self.0.tasks.of(&caller).cancel_task(&request.task_id)
+        })
+        .await
     }
 
     async fn list_resources(
         &self,
         request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        one_page(request)?;
-        Ok(ListResourcesResult::with_all_items(resources::list(&self.service, &self.caller).await))
+        let caller = self.caller(&context)?;
+        observed::request(&caller, "resources/list", &context, async {
+            one_page(request)?;
+            Ok(ListResourcesResult::with_all_items(resources::list(&self.0.service, &caller).await))
+        })
+        .await
     }
 
     async fn list_resource_templates(
         &self,
         request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        one_page(request)?;
+        let caller = self.caller(&context)?;
+        observed::request(&caller, "resources/templates/list", &context, async { one_page(request) }).await?;
         Ok(ListResourceTemplatesResult::with_all_items(resources::templates()))
     }
 
     async fn read_resource(
         &self,
         request: ReadResourceRequestParams,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let contents = resources::read(&self.service, &self.caller, &request.uri).await?;
+        let caller = self.caller(&context)?;
+        let read = resources::read(&self.0.service, &caller, &request.uri);
+        let contents = observed::request(&caller, "resources/read", &context, read).await?;
         Ok(ReadResourceResult::new(vec![contents]).into())
+    }
+
+    /// rmcp would answer with an empty list, although we do not claim to have prompts.
+    async fn list_prompts(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(no_such("prompts/list"))
+    }
+
+    /// The same with what there is to complete.
+    async fn complete(
+        &self,
+        _request: CompleteRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(no_such("completion/complete"))
     }
 
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let method = request.method;
-        Err(if KNOWN_METHODS.contains(&method.as_str()) {
-            ErrorData::invalid_params(format!("Invalid params of {method}"), None)
-        } else {
-            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("Method not found: {method}"), None)
-        })
+        let known = KNOWN_METHODS.iter().find(|known| **known == method);
+        let gone = method == "initialize" && is_modern(&context);
+        let error = match known {
+            Some(_) if !gone => ErrorData::invalid_params(format!("Invalid params of {method}"), None),
+            _ => no_such(&method),
+        };
+        let caller = self.caller(&context)?;
+        let method = known.copied().unwrap_or("unknown");
+        observed::request(&caller, method, &context, async { Err(error) }).await
     }
+}
+
+fn no_such(method: &str) -> ErrorData {
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("Method not found: {method}"), None)
+}
+
+fn is_modern(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
 }
 
 /// Lists come in one page, so there is no cursor that we could have handed out.

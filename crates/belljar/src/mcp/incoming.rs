@@ -11,7 +11,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{json, value::RawValue};
 
 #[derive(Debug)]
-pub(super) enum Incoming {
+pub(crate) enum Incoming {
     Message(Box<ClientJsonRpcMessage>),
     /// A line to send back.
     Reply(Vec<u8>),
@@ -35,7 +35,7 @@ struct Envelope<'a> {
     error: Option<IgnoredAny>,
 }
 
-pub(super) fn read(line: &[u8]) -> Incoming {
+pub(crate) fn read(line: &[u8]) -> Incoming {
     let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line).trim_ascii();
     if line.is_empty() {
         return Incoming::Ignore;

@@ -2,12 +2,15 @@
 //! `initialize` gets a session, one that sends metadata with every request does without.
 
 mod convert;
+mod fixtures;
 mod handler;
-mod incoming;
+pub(crate) mod incoming;
 mod lines;
+mod observed;
 mod progress;
 mod resources;
 mod stdio;
+mod tasks;
 mod transport;
 
 use std::time::Duration;
@@ -19,8 +22,10 @@ use rmcp::{ServiceExt, service::ServerInitializeError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::{backend, config::Config};
-use handler::Handler;
+use crate::{backend, config::Config, observe::Traces};
+pub(crate) use fixtures::Fixtures;
+pub(crate) use handler::Handler;
+pub(crate) use incoming::Incoming;
 use transport::LineTransport;
 
 /// Answers that are ready when the client leaves are still written, but not for longer than this: clients
@@ -35,10 +40,11 @@ pub(crate) async fn serve(config: Config, registry: Registry) -> anyhow::Result<
     stop_on_signals(stop.clone())?;
     let (reader, writer) = stdio::open();
     let transport = LineTransport::new(reader, writer, stop.clone());
+    let traces = Traces::start(&config)?;
 
     let service = SandboxService::new(backend::open(&config), config.service.clone());
     service.start();
-    let handler = Handler::new(service.clone(), registry, config.default_context);
+    let handler = Handler::for_one(service.clone(), registry, config.default_context);
     let mut connection = tokio::spawn(connection(handler, transport, stop.clone()));
 
     let result = tokio::select! {
@@ -52,6 +58,7 @@ pub(crate) async fn serve(config: Config, registry: Registry) -> anyhow::Result<
             ended.unwrap_or(Ok(Ok(())))
         }
     };
+    traces.shutdown().await;
     result.context("the connection failed")?
 }
 

@@ -12,6 +12,7 @@ use tokio::{
 };
 
 use super::*;
+use crate::observe::capture;
 
 struct Broken;
 
@@ -37,6 +38,15 @@ impl Backend for Broken {
     async fn shutdown(&self, _: Duration) {}
 }
 
+pub(super) fn handler() -> Handler {
+    let settings = Settings::default();
+    let registry =
+        Registry::new(&["contexts"], &Options { settings: settings.clone(), default_context: false });
+    let service = SandboxService::new(Arc::new(Broken), settings);
+    service.start();
+    Handler::for_one(service, registry.unwrap(), false)
+}
+
 struct Client {
     writer: WriteHalf<DuplexStream>,
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
@@ -49,12 +59,7 @@ impl Client {
         let (near, far) = tokio::io::duplex(1 << 20);
         let (reader, writer) = tokio::io::split(far);
         let stop = CancellationToken::new();
-        let settings = Settings::default();
-        let registry =
-            Registry::new(&["contexts"], &Options { settings: settings.clone(), default_context: false });
-        let service = SandboxService::new(Arc::new(Broken), settings);
-        service.start();
-        let handler = Handler::new(service, registry.unwrap(), false);
+        let handler = handler();
         let transport = LineTransport::new(reader, writer, stop.clone());
         let server = tokio::spawn(connection(handler, transport, stop.clone()));
         let (reader, writer) = tokio::io::split(near);
@@ -125,6 +130,22 @@ async fn the_stateless_era_is_served() {
     let unknown =
         client.ask("resources/read", modern(json!({ "uri": "belljar://contexts/ctx-0/files/a" }))).await;
     assert_eq!(unknown["error"]["code"], -32602);
+}
+
+#[tokio::test]
+async fn what_is_not_offered_is_not_there() {
+    let (mut old, mut new) = (Client::new(), Client::new());
+    old.initialize("2025-11-25").await;
+    new.ask("server/discover", modern(json!({}))).await;
+    for method in
+        ["prompts/list", "prompts/get", "completion/complete", "logging/setLevel", "resources/subscribe"]
+    {
+        assert_eq!(old.ask(method, json!({})).await["error"]["code"], -32601, "{method}");
+        assert_eq!(new.ask(method, modern(json!({}))).await["error"]["code"], -32601, "{method}");
+    }
+    for gone in ["initialize", "ping"] {
+        assert_eq!(new.ask(gone, modern(json!({}))).await["error"]["code"], -32601, "{gone}");
+    }
 }
 
 #[tokio::test]
@@ -199,4 +220,70 @@ async fn the_end_of_input_stops_everything_at_once_but_not_answers_that_are_read
     client.stop.cancelled().await;
     let ended = tokio::time::timeout(Duration::from_secs(1), client.server).await.unwrap();
     ended.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn every_call_is_in_the_access_log_and_nothing_of_its_contents() {
+    let log = capture::start();
+    let mut client = Client::new();
+    client.initialize("2025-11-25").await;
+    let secret = "hunter2 \u{1b}[31m\nforged";
+    let arguments = json!({
+        "context_id": secret, "session_id": secret, "sandbox_id": "ctx-5", "name": secret, "code": secret,
+        "language": secret, "path": secret, "content": secret, "file_path": secret, "env": { secret: secret },
+        "timeout": secret, secret: [secret],
+    });
+    let list = client.ask("tools/list", json!({})).await;
+    let names = list["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone());
+    let names: Vec<_> = names.collect();
+    for name in &names {
+        let meta = json!({ "token": secret, "traceparent": secret });
+        client.ask("tools/call", json!({ "name": name, "arguments": arguments, "_meta": meta })).await;
+    }
+    client.ask("resources/read", json!({ "uri": secret })).await;
+    client.ask("resources/list", json!({ "cursor": secret })).await;
+    client.ask("tools/list", json!({ "cursor": secret })).await;
+    client.ask(secret, json!({ "value": secret })).await;
+    assert!(!log.text().contains("hunter2") && !log.text().contains("forged"), "{}", log.text());
+
+    let calls = log.calls();
+    assert_eq!(calls.len(), 1 + names.len() + 4, "{calls:?}");
+    for (call, name) in calls[1..].iter().zip(&names) {
+        assert_eq!((&call["method"], &call["tool"]), (&json!("tools/call"), name));
+        assert_eq!((&call["caller"], &call["door"]), (&json!("stdio"), &json!("stdio")));
+        assert_eq!(call["outcome"] == "ok", *name == "list_contexts", "{call}");
+        assert!(call["ms"].is_number());
+    }
+    let told: Vec<_> = calls[1 + names.len()..]
+        .iter()
+        .map(|call| (call["method"].as_str().unwrap(), call["outcome"].as_str().unwrap()))
+        .collect();
+    let expected = [
+        ("resources/read", "-32002"),
+        ("resources/list", "-32602"),
+        ("tools/list", "-32602"),
+        ("unknown", "-32601"),
+    ];
+    assert_eq!(told, expected);
+}
+
+#[tokio::test]
+async fn the_access_log_names_tool_sandbox_and_trace() {
+    let log = capture::start();
+    let mut client = Client::new();
+    client.initialize("2025-11-25").await;
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let meta = json!({ "traceparent": format!("00-{trace}-00f067aa0ba902b7-01") });
+    let params =
+        json!({ "name": "run_code", "arguments": { "context_id": "ctx-5", "code": "1" }, "_meta": meta });
+    client.ask("tools/call", params).await;
+    client.ask("tools/call", json!({ "name": "no\nsuch\u{1b}[2Jtool" })).await;
+    let calls = log.calls();
+    assert_eq!(calls[0]["sandbox"], "ctx-5");
+    assert_eq!(calls[0]["trace"], trace);
+    assert_eq!(calls[0]["outcome"], "CONTEXT_NOT_FOUND");
+    assert_eq!(calls[0]["request"], "1");
+    assert_eq!(calls[1]["tool"], "no\nsuch\u{1b}[2Jtool");
+    assert_eq!(calls[1]["outcome"], "-32602");
+    assert!(log.text().lines().all(|line| line.contains(" belljar")), "{}", log.text());
 }

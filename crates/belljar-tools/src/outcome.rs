@@ -41,13 +41,13 @@ pub(crate) struct RunResult {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct RunError {
+pub(crate) struct RunError {
     name: String,
     message: String,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct RichOutput {
+pub(crate) struct RichOutput {
     mime: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
@@ -65,19 +65,44 @@ struct RichOutput {
     note: Option<String>,
 }
 
-pub(crate) fn render(
-    outcome: RunOutcome,
-    context_id: &str,
-    output_cap: usize,
-    max_timeout: Duration,
-) -> Result<ToolOutput, ToolError> {
-    let (out, err) = text::share(&outcome.stdout, &outcome.stderr, output_cap);
-    let (stdout, stdout_truncated) = text::bounded(&outcome.stdout, out, context_id);
-    let (stderr, stderr_truncated) = text::bounded(&outcome.stderr, err, context_id);
-    let mut links: Vec<Content> = Vec::new();
-    links.extend(link(&outcome.stdout, &stdout_truncated));
-    links.extend(link(&outcome.stderr, &stderr_truncated));
+/// Both streams within their cap, and links to what was cut.
+pub(crate) struct Streams {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) stdout_truncated: Option<Truncated>,
+    pub(crate) stderr_truncated: Option<Truncated>,
+    pub(crate) links: Vec<Content>,
+}
 
+impl Streams {
+    pub(crate) fn new(stdout: &Output, stderr: &Output, output_cap: usize, context_id: &str) -> Self {
+        let (out, err) = text::share(stdout, stderr, output_cap);
+        let (shown_out, stdout_truncated) = text::bounded(stdout, out, context_id);
+        let (shown_err, stderr_truncated) = text::bounded(stderr, err, context_id);
+        let links = link(stdout, &stdout_truncated).into_iter().chain(link(stderr, &stderr_truncated));
+        Self {
+            links: links.collect(),
+            stdout: shown_out,
+            stderr: shown_err,
+            stdout_truncated,
+            stderr_truncated,
+        }
+    }
+}
+
+/// All that a finished run has to show, within its caps.
+pub(crate) struct Shown {
+    pub(crate) streams: Streams,
+    pub(crate) success: bool,
+    pub(crate) duration: Duration,
+    pub(crate) result: Option<String>,
+    pub(crate) error: Option<RunError>,
+    pub(crate) outputs: Vec<RichOutput>,
+    pub(crate) images: Vec<Content>,
+    pub(crate) notes: Vec<String>,
+}
+
+pub(crate) fn show(outcome: RunOutcome, context_id: &str, output_cap: usize, max_timeout: Duration) -> Shown {
     let mut notes: Vec<_> = ending_note(&outcome.ending, outcome.timeout, max_timeout).into_iter().collect();
     let mut rich = Rich::default();
     for display in outcome.displays {
@@ -90,43 +115,62 @@ pub(crate) fn render(
         ));
     }
     notes.extend(outcome.notes);
-
-    let result = RunResult {
-        stdout,
-        stderr,
+    Shown {
+        streams: Streams::new(&outcome.stdout, &outcome.stderr, output_cap, context_id),
         success: outcome.success,
-        // Microseconds are all that the clock can honestly say.
-        execution_time: outcome.duration.as_micros() as f64 / 1e6,
+        duration: outcome.duration,
         result: rich.result,
         error: outcome.error.map(|error| RunError {
             name: text::clipped(&error.name, MAX_ERROR_MESSAGE).0,
             message: text::clipped(&error.message, MAX_ERROR_MESSAGE).0,
         }),
         outputs: rich.outputs,
-        stdout_truncated,
-        stderr_truncated,
+        images: rich.images,
+        notes,
+    }
+}
+
+pub(crate) fn render(
+    outcome: RunOutcome,
+    context_id: &str,
+    output_cap: usize,
+    max_timeout: Duration,
+) -> Result<ToolOutput, ToolError> {
+    let Shown { streams, success, duration, result, error, outputs, images, notes } =
+        show(outcome, context_id, output_cap, max_timeout);
+    let result = RunResult {
+        stdout: streams.stdout,
+        stderr: streams.stderr,
+        success,
+        // Microseconds are all that the clock can honestly say.
+        execution_time: duration.as_micros() as f64 / 1e6,
+        result,
+        error,
+        outputs,
+        stdout_truncated: streams.stdout_truncated,
+        stderr_truncated: streams.stderr_truncated,
         notes,
     };
-    Ok(ToolOutput::structured(&result)?.with(rich.images).with(links))
+    Ok(ToolOutput::structured(&result)?.with(images).with(streams.links))
+}
+
+/// What to do about a time limit that was too short.
+pub(crate) fn longer(timeout: Duration, max_timeout: Duration) -> String {
+    if timeout < max_timeout {
+        format!("Pass a larger `timeout` (at most {} s) or work in smaller steps.", max_timeout.as_secs())
+    } else {
+        "Work in smaller steps.".to_owned()
+    }
 }
 
 fn ending_note(ending: &Ending, timeout: Duration, max_timeout: Duration) -> Option<String> {
     Some(match ending {
         Ending::Finished => return None,
-        Ending::TimedOut => {
-            let longer = if timeout < max_timeout {
-                format!(
-                    "Pass a larger `timeout` (at most {} s) or work in smaller steps.",
-                    max_timeout.as_secs()
-                )
-            } else {
-                "Work in smaller steps.".to_owned()
-            };
-            format!(
-                "Stopped after {} (the time limit). Variables and files are kept. {longer}",
-                text::duration(timeout)
-            )
-        }
+        Ending::TimedOut => format!(
+            "Stopped after {} (the time limit). Variables and files are kept. {}",
+            text::duration(timeout),
+            longer(timeout, max_timeout)
+        ),
         Ending::Cancelled => {
             "Stopped because the call was cancelled. Variables and files are kept.".to_owned()
         }

@@ -1,0 +1,135 @@
+//! The server whose sandboxes these are, and the next one, when it goes and they stay.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    time::Instant,
+};
+
+use super::{Jailer, SERVER};
+use crate::{
+    JailError, Result,
+    protocol::{FromJailer, JAILER_GENERATION, Packets, ToJailer, Usage, Volume},
+};
+
+impl Jailer {
+    pub(super) fn say_ready(&self) {
+        let (cgroups, landlock, weaker) = self.ready.clone();
+        self.tell(&FromJailer::Ready { cgroups, landlock, weaker }, &[]);
+    }
+
+    /// The server is gone. True when there is something to keep for the next one.
+    fn wait_for_another(&mut self) -> bool {
+        self.server = None;
+        for sandbox in self.sandboxes.values().filter(|sandbox| sandbox.label.is_none()) {
+            sandbox.kill();
+        }
+        self.waits_until = Some(Instant::now() + self.keep);
+        !self.keep.is_zero() && !self.waits_in_vain()
+    }
+
+    pub(super) fn waits_in_vain(&self) -> bool {
+        let Some(until) = self.waits_until else { return false };
+        let claimed = self.sandboxes.values().any(|sandbox| sandbox.label.is_some());
+        !claimed || Instant::now() > until
+    }
+
+    /// A new server. One at a time: sandboxes have one owner.
+    pub(super) fn hear_door(&mut self) {
+        let Some(Ok(server)) = self.door.as_ref().map(|door| Packets::accept(door.as_fd())) else { return };
+        if self.server.as_ref().is_some_and(|server| !server.is_over()) {
+            // It may be gone again; then it needs no answer.
+            let _ = server.send_now(&FromJailer::Busy, &[]);
+            return;
+        }
+        if self.watch(SERVER, server.as_fd().as_raw_fd()).is_err() {
+            return;
+        }
+        self.server = Some(server);
+        self.waits_until = None;
+        let fingerprint = self.fingerprint.clone();
+        self.tell(&FromJailer::Attached { generation: JAILER_GENERATION, fingerprint }, &[]);
+        for sandbox in self.sandboxes.values() {
+            match &sandbox.label {
+                Some(label) => {
+                    let (id, label) = (sandbox.id.clone(), label.clone());
+                    self.tell(&FromJailer::Survivor { id, label }, &[]);
+                }
+                None => sandbox.kill(),
+            }
+        }
+        self.say_ready();
+        match (&self.zygote_ready, &self.zygote_failure) {
+            (Some((seconds, version)), _) => {
+                self.tell(&FromJailer::ZygoteReady { seconds: *seconds, version: version.clone() }, &[]);
+            }
+            (None, Some(message)) => self.tell(&FromJailer::ZygoteFailed { message: message.clone() }, &[]),
+            (None, None) => {}
+        }
+    }
+
+    /// False when this is the end.
+    pub(super) fn hear_server(&mut self) -> bool {
+        loop {
+            let Some(server) = &self.server else { return true };
+            let (request, _) = match server.receive::<ToJailer>() {
+                Ok(Some(received)) => received,
+                Ok(None) => return self.wait_for_another(),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(_) => return self.wait_for_another(),
+            };
+            match request {
+                ToJailer::Create { id, limits, first } => match self.create(&id, &limits, first) {
+                    Ok(stream) => self.tell(&FromJailer::Created { id }, &[&stream]),
+                    Err(error) => self.tell(&FromJailer::Refused { id, error }, &[]),
+                },
+                ToJailer::Dial { id } => match self.dial(&id) {
+                    Ok(stream) => self.tell(&FromJailer::Dialed { id }, &[&stream]),
+                    Err(error) => self.tell(&FromJailer::Refused { id, error }, &[]),
+                },
+                ToJailer::Destroy { id } => match self.tokens.get(&id).and_then(|t| self.sandboxes.get(t)) {
+                    Some(sandbox) => sandbox.kill(),
+                    None => {
+                        let why = "it was gone already".into();
+                        self.tell(&FromJailer::Gone { id, why, cpu_us: 0 }, &[]);
+                    }
+                },
+                ToJailer::Claim { id, label, volumes } => match self.claim(&id, label, &volumes) {
+                    Ok(()) => self.tell(&FromJailer::Claimed { id }, &[]),
+                    Err(error) => self.tell(&FromJailer::Refused { id, error }, &[]),
+                },
+                ToJailer::Usage { ids } => {
+                    let usage = ids.into_iter().filter_map(|id| self.usage(id)).collect();
+                    self.tell(&FromJailer::Usage { usage }, &[]);
+                }
+                ToJailer::End => return false,
+            }
+        }
+    }
+
+    pub(super) fn tell(&self, message: &FromJailer, fds: &[&OwnedFd]) {
+        let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
+        if let Some(server) = &self.server {
+            // One that is gone shows as the end of its socket in the main loop.
+            let _ = server.send(message, &fds);
+        }
+    }
+
+    fn claim(&mut self, id: &str, label: String, volumes: &[Volume]) -> Result<()> {
+        let sandbox = self.tokens.get(id).and_then(|token| self.sandboxes.get_mut(token));
+        let sandbox = sandbox.ok_or_else(|| JailError::new(format!("claim sandbox {id}"), "it is gone"))?;
+        if sandbox.label.is_none() {
+            for volume in volumes {
+                self.outside.attach(sandbox, volume)?;
+            }
+        }
+        sandbox.label = Some(label);
+        Ok(())
+    }
+
+    fn usage(&self, id: String) -> Option<Usage> {
+        self.tokens.get(&id)?;
+        let (cpu_us, memory_bytes) = self.mould.cgroups.as_ref()?.usage(&id);
+        Some(Usage { id, cpu_us, memory_bytes })
+    }
+}

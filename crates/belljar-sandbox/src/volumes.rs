@@ -1,0 +1,215 @@
+//! Directories that outlive a sandbox: one that all sandboxes of a caller share, and those of the host that the operator
+//! names.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::DirBuilderExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, open, openat, statat};
+use sha2::{Digest, Sha256};
+
+use crate::{Caller, Mount, VolumeInfo};
+
+/// The volume that the sandboxes of one caller share.
+const SHARED: &str = "shared";
+/// Where volumes are inside.
+const INSIDE: &str = "/volumes";
+/// Files that one look at a volume counts, and how deep it goes. Whoever has more is over any limit.
+const MAX_FILES: usize = 1_000_000;
+const MAX_DEPTH: usize = 64;
+
+#[derive(Debug, Clone, Default)]
+pub struct VolumeStore {
+    /// Holds one directory per caller; without it there is no shared volume.
+    directory: Option<PathBuf>,
+    hosts: Vec<Mount>,
+}
+
+impl VolumeStore {
+    /// `specs` are `NAME=PATH` or `NAME=PATH:rw`. Errors name the offending one and what is wanted.
+    pub fn open(directory: PathBuf, specs: &[String]) -> Result<Self, String> {
+        let mut hosts: Vec<Mount> = Vec::new();
+        for spec in specs {
+            let mount = parse(spec)?;
+            if hosts.iter().any(|other| other.target == mount.target) {
+                return Err(format!("{spec:?}: there are two volumes of this name"));
+            }
+            let state = directory.parent().unwrap_or(&directory);
+            if state.starts_with(&mount.source) || mount.source.starts_with(state) {
+                return Err(format!("{spec:?}: {} holds this server's own state", mount.source.display()));
+            }
+            hosts.push(mount);
+        }
+        Ok(Self { directory: Some(directory), hosts })
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        let shared = self.directory.iter().map(|_| SHARED);
+        let hosts = self.hosts.iter().filter_map(|mount| mount.target.rsplit('/').next());
+        shared.chain(hosts).map(str::to_owned).collect()
+    }
+
+    /// What a caller may know of the volumes: nothing about where they are on the host.
+    pub(crate) fn infos(&self, limit_bytes: u64) -> Vec<VolumeInfo> {
+        let info = |path: &str, writable, limit_bytes: Option<u64>| VolumeInfo {
+            name: path.rsplit('/').next().unwrap_or(path).to_owned(),
+            path: path.to_owned(),
+            writable,
+            shared: limit_bytes.is_some(),
+            limit_bytes,
+        };
+        let shared = self.directory.iter().map(|_| info(&inside(SHARED), true, Some(limit_bytes)));
+        shared.chain(self.hosts.iter().map(|mount| info(&mount.target, mount.writable, None))).collect()
+    }
+
+    /// Everything that a sandbox of this caller sees. Makes the caller's directory.
+    pub(crate) fn mounts(&self, caller: &Caller) -> io::Result<Vec<Mount>> {
+        let mut mounts = Vec::with_capacity(1 + self.hosts.len());
+        if let Some(source) = self.of(caller) {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&source)?;
+            mounts.push(Mount { source, target: inside(SHARED), writable: true });
+        }
+        mounts.extend(self.hosts.iter().cloned());
+        Ok(mounts)
+    }
+
+    fn of(&self, caller: &Caller) -> Option<PathBuf> {
+        let digest = Sha256::digest(caller.as_str().as_bytes());
+        let name: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Some(self.directory.as_ref()?.join(name))
+    }
+
+    /// Bytes that a caller's volume takes up. Its content is the caller's doing: no link is followed, and no name of it
+    /// is ever part of a path.
+    pub(crate) fn used(&self, caller: &Caller) -> u64 {
+        let Some(path) = self.of(caller) else { return 0 };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(top) = open(path, flags, Mode::empty()) else { return 0 };
+        let mut used = 0;
+        let mut files = 0;
+        let mut open_directories = vec![top];
+        while let Some(directory) = open_directories.pop() {
+            let Ok(entries) = Dir::read_from(&directory) else { continue };
+            for entry in entries.flatten() {
+                let name = entry.file_name();
+                if name == c"." || name == c".." {
+                    continue;
+                }
+                files += 1;
+                if files > MAX_FILES || open_directories.len() > MAX_DEPTH * 16 {
+                    return u64::MAX;
+                }
+                let Ok(stat) = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+                used += (stat.st_blocks as u64).saturating_mul(512);
+                if FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+                    && let Ok(inner) = below(&directory, name)
+                {
+                    open_directories.push(inner);
+                }
+            }
+        }
+        used
+    }
+}
+
+fn below(directory: &OwnedFd, name: &std::ffi::CStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(directory.as_fd(), name, flags, Mode::empty())
+}
+
+fn inside(name: &str) -> String {
+    format!("{INSIDE}/{name}")
+}
+
+fn parse(spec: &str) -> Result<Mount, String> {
+    let wanted = "want NAME=PATH for reading or NAME=PATH:rw for writing";
+    let (name, path) = spec.split_once('=').ok_or_else(|| format!("{spec:?}: {wanted}"))?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || name.len() > 64 || !name.chars().all(plain) || name.starts_with('.') {
+        return Err(format!("{spec:?}: a volume's name has letters, digits and -_. only, at most 64"));
+    }
+    if name == SHARED {
+        return Err(format!("{spec:?}: the name {SHARED} is taken by the volume that every caller has"));
+    }
+    let (path, writable) = match path.strip_suffix(":rw") {
+        Some(path) => (path, true),
+        None => (path.strip_suffix(":ro").unwrap_or(path), false),
+    };
+    let path = Path::new(path);
+    if !path.is_absolute() {
+        return Err(format!("{spec:?}: the path must be absolute"));
+    }
+    // Links are followed now, while the operator looks, and never again.
+    let source = path.canonicalize().map_err(|e| format!("{spec:?}: {e}"))?;
+    if !source.is_dir() || source == Path::new("/") {
+        return Err(format!("{spec:?}: not a directory that can be shared"));
+    }
+    Ok(Mount { source, target: inside(name), writable })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(specs: &[&str]) -> Result<VolumeStore, String> {
+        let specs: Vec<_> = specs.iter().map(|spec| (*spec).to_owned()).collect();
+        VolumeStore::open("/nowhere/belljar/volumes".into(), &specs)
+    }
+
+    #[test]
+    fn volumes_of_the_host_are_named_by_the_operator() {
+        let made = store(&["data=/usr/share", "tools=/usr/lib:rw"]).unwrap();
+        assert_eq!(made.names(), ["shared", "data", "tools"]);
+        let infos = made.infos(5);
+        let told: Vec<_> = infos.iter().map(|i| (i.path.as_str(), i.writable, i.limit_bytes)).collect();
+        let expected = [
+            ("/volumes/shared", true, Some(5)),
+            ("/volumes/data", false, None),
+            ("/volumes/tools", true, None),
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn what_cannot_be_a_volume_is_refused_with_the_reason() {
+        let refusals: Vec<_> = [
+            &["data"][..],
+            &["data=relative/path"],
+            &["data=/does/not/exist"],
+            &["data=/etc/passwd"],
+            &["data=/"],
+            &["../x=/usr"],
+            &["shared=/usr"],
+            &["a=/usr", "a=/usr/lib"],
+        ]
+        .into_iter()
+        .map(|specs| store(specs).unwrap_err())
+        .collect();
+        insta::assert_snapshot!(refusals.join("\n"));
+        let home = tempfile::tempdir().unwrap();
+        let volumes = home.path().canonicalize().unwrap().join("volumes");
+        let spec = format!("x={}", home.path().display());
+        assert!(VolumeStore::open(volumes, &[spec]).unwrap_err().contains("own state"));
+    }
+
+    #[test]
+    fn a_volume_is_its_callers_and_its_size_is_counted_without_following_links() {
+        let home = tempfile::tempdir().unwrap();
+        let store = VolumeStore::open(home.path().join("volumes"), &[]).unwrap();
+        let (ann, bob) = (Caller::new("ann"), Caller::new("bob"));
+        let of = |caller| store.mounts(caller).unwrap()[0].source.clone();
+        assert_ne!(of(&ann), of(&bob));
+        assert!(!of(&ann).to_string_lossy().contains("ann"));
+        fs::create_dir(of(&ann).join("d")).unwrap();
+        fs::write(of(&ann).join("d/f"), vec![1; 100_000]).unwrap();
+        std::os::unix::fs::symlink("/usr", of(&ann).join("d/usr")).unwrap();
+        let used = store.used(&ann);
+        assert!((100_000..200_000).contains(&used), "{used}");
+        assert!(store.used(&bob) < 10_000);
+    }
+}

@@ -1,0 +1,179 @@
+//! The MCP door over HTTP, for many callers: `/mcp` in both eras of the protocol, and `/health`, `/version`, `/metrics`.
+//!
+//! A request passes, in this order: the listener's limits on connections and headers ([`listen`]), the checks of Host
+//! and Origin ([`guard`]), authentication and the caller's rate ([`crate::auth`]), the limits on its body ([`body`]),
+//! and then rmcp ([`mcp`]), which calls the same [`crate::mcp::Handler`] that serves standard input.
+
+mod body;
+mod connect;
+mod guard;
+mod health;
+mod listen;
+mod mcp;
+mod reply;
+mod sessions;
+mod status;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use axum::{
+    Router,
+    extract::State,
+    middleware,
+    routing::{any, get},
+};
+use belljar_sandbox::SandboxService;
+use belljar_tools::Registry;
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    auth::{Gate, rate::Rates},
+    backend,
+    config::Config,
+    mcp::Handler,
+    observe::{Traces, metrics::Metrics},
+    signals::Signals,
+};
+pub(crate) use connect::instructions;
+use guard::Guard;
+use health::Health;
+use mcp::Endpoint;
+
+/// Calls that run when the server is told to stop may take this long to finish.
+const FINISH: Duration = Duration::from_secs(30);
+/// Refused requests per second and address that get a proper answer.
+const FAILURES: u32 = 5;
+const LAST_WORDS: Duration = Duration::from_millis(200);
+/// Sandboxes, and connections, may take this long to end.
+const END: Duration = Duration::from_secs(10);
+
+/// What every request needs.
+pub(crate) struct Door {
+    gate: Gate,
+    rates: Rates,
+    /// Of those who come with a wrong token, or none.
+    failures: Rates,
+    guard: Guard,
+    bodies: body::Bodies,
+    endpoint: Endpoint,
+    health: watch::Receiver<Arc<Health>>,
+    metrics: &'static Metrics,
+    service: Arc<SandboxService>,
+    tools: usize,
+    /// Calls in progress.
+    calls: TaskTracker,
+    stopping: CancellationToken,
+}
+
+/// Serves until a signal arrives. `announce` is told where.
+pub(crate) async fn serve(
+    config: Config,
+    registry: Registry,
+    fixtures: bool,
+    announce: impl FnOnce(&[SocketAddr], bool),
+) -> anyhow::Result<()> {
+    let gate = Gate::open(&config).await?;
+    let listeners = listen::bind(&config.serve.host, config.serve.port).await?;
+    let addresses = listen::addresses(&listeners);
+    if gate.is_open()
+        && let Some(exposed) = addresses.iter().find(|address| !address.ip().is_loopback())
+    {
+        anyhow::bail!(
+            "{exposed} can be reached from other machines, and nobody would need a token: make one with \
+             `belljar token add NAME`, or listen on localhost"
+        );
+    }
+    let traces = Traces::start(&config)?;
+    let signals = Signals::listen()?;
+    let service = SandboxService::new(backend::open_lasting(&config), config.service.clone());
+    service.start();
+    // Handles of an earlier server are valid from the first request on.
+    service.adopted().await;
+    let (health_task, health) = health::watch(service.clone(), config.home.clone());
+    let tools = registry.tools().len();
+    let calls = TaskTracker::new();
+    let handler = Handler::for_many(service.clone(), registry, config.default_context, calls.clone());
+    let endpoint = Endpoint::new(handler, fixtures, &config)?;
+    let door = Arc::new(Door {
+        gate,
+        rates: Rates::new(config.serve.rate),
+        failures: Rates::new(FAILURES),
+        guard: Guard::new(&config.serve, &addresses),
+        bodies: body::Bodies::new(config.serve.body_limit),
+        endpoint,
+        health,
+        metrics: Metrics::install()?,
+        service: service.clone(),
+        tools,
+        calls,
+        stopping: CancellationToken::new(),
+    });
+    let accepting = tokio::spawn(listen::accept(
+        listeners,
+        router(door.clone()),
+        config.serve.connections,
+        door.stopping.clone(),
+    ));
+    for address in &addresses {
+        tracing::info!("listening on http://{address}/mcp");
+    }
+    announce(&addresses, !door.gate.is_open());
+
+    signals.first().await;
+    tracing::info!("stopping: no new calls; {} in progress", door.calls.len());
+    door.stopping.cancel();
+    health_task.abort();
+    let orderly = async {
+        door.calls.close();
+        if tokio::time::timeout(FINISH, door.calls.wait()).await.is_err() {
+            tracing::warn!("{} calls did not finish in {} s and end now", door.calls.len(), FINISH.as_secs());
+        }
+        // Answers that are on their way leave first.
+        tokio::time::sleep(LAST_WORDS).await;
+        door.endpoint.close();
+        if config.serve.drain {
+            service.leave().await;
+            tracing::info!("the sandboxes wait for the next server");
+        } else if tokio::time::timeout(END, service.shutdown()).await.is_err() {
+            tracing::warn!("the sandboxes did not end in time; the next start removes what they left");
+        }
+        let _ = tokio::time::timeout(END, accepting).await;
+    };
+    tokio::select! {
+        () = orderly => {}
+        code = signals.second() => {
+            if !config.serve.drain {
+                service.abandon();
+            }
+            std::process::exit(code);
+        }
+    }
+    traces.shutdown().await;
+    Ok(())
+}
+
+fn router(door: Arc<Door>) -> Router {
+    Router::new()
+        .route("/mcp", any(mcp::endpoint))
+        .route("/health", get(status::health))
+        .route("/version", get(status::version))
+        .route("/metrics", get(status::metrics))
+        .route("/.well-known/oauth-protected-resource", get(status::resource_metadata))
+        .route("/.well-known/oauth-protected-resource/{*path}", get(status::resource_metadata))
+        .fallback(status::nowhere)
+        .layer(middleware::from_fn_with_state(door.clone(), guard::check))
+        .with_state(door)
+}
+
+type AppState = State<Arc<Door>>;
+
+/// Reads what the tools depend on, so that a bad toolset is told before anything starts.
+pub(crate) fn registry(config: &Config) -> anyhow::Result<Registry> {
+    let options =
+        belljar_tools::Options { settings: config.service.clone(), default_context: config.default_context };
+    Registry::new(&config.toolsets, &options)
+        .map_err(|unknown| anyhow::anyhow!("{}: {unknown}", config.origin("toolsets")))
+        .context("cannot offer these tools")
+}

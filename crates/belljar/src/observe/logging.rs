@@ -1,0 +1,147 @@
+//! Lines on standard error, and nowhere else: on standard output, the MCP door speaks its protocol.
+
+use std::{
+    fmt::Write as _,
+    io::{self, IsTerminal, Write},
+};
+
+use tracing::Subscriber;
+use tracing_subscriber::{
+    EnvFilter, Layer,
+    fmt::{self, MakeWriter},
+    layer::SubscriberExt,
+    registry::LookupSpan,
+    util::SubscriberInitExt,
+};
+
+use crate::config::{self, Config, Origin};
+
+/// What is logged when `log` says nothing about it.
+const DEFAULT: &str = "warn,rmcp=error";
+
+/// `serves`: the log has a reader of its own, an operator who wants to see the start and every call.
+pub(crate) fn init(config: &Config, serves: bool) {
+    let (given, json) = config::log_filter(&config.log);
+    let given = Some(given).filter(|given| !given.is_empty() && *config.origin("log") != Origin::Default);
+    let ansi = io::stderr().is_terminal();
+    tracing_subscriber::registry()
+        .with(EnvFilter::new(filter(given, serves)))
+        .with(lines(json, ansi, move || OneLine { to: io::stderr(), colours: ansi }))
+        .init();
+}
+
+fn filter(given: Option<String>, serves: bool) -> String {
+    match given {
+        Some(given) => given,
+        // By prefix, so this is all of our crates and the access log.
+        None if serves => format!("{DEFAULT},belljar=info"),
+        None => DEFAULT.to_owned(),
+    }
+}
+
+pub(super) fn lines<S, W>(json: bool, ansi: bool, writer: W) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let layer = fmt::layer().with_writer(writer).with_ansi(ansi && !json);
+    if json {
+        layer.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
+    } else {
+        layer.boxed()
+    }
+}
+
+/// Keeps every event on one line, whatever callers and sandboxes put into it. An event arrives in one piece.
+pub(crate) struct OneLine<W> {
+    pub(super) to: W,
+    /// Our own escape sequences; those in messages are already gone.
+    pub(super) colours: bool,
+}
+
+impl<W: Write> Write for OneLine<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        let mut escaped = String::with_capacity(text.len());
+        for character in line.chars() {
+            if moves_the_cursor(character) && !(self.colours && character == '\x1b') {
+                // Also what JSON calls it.
+                let _ = write!(escaped, "\\u{:04x}", u32::from(character));
+            } else {
+                escaped.push(character);
+            }
+        }
+        escaped.push('\n');
+        self.to.write_all(escaped.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// Or passes for a line break, or turns the direction of what follows.
+fn moves_the_cursor(character: char) -> bool {
+    character.is_control() || matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::SETTINGS,
+        observe::capture::{self, Sink},
+    };
+
+    #[test]
+    fn the_settings_name_the_same_default() {
+        assert_eq!(SETTINGS.iter().find(|setting| setting.key == "log").unwrap().default, DEFAULT);
+    }
+
+    #[test]
+    fn a_server_shows_its_start_and_its_calls_unless_told_otherwise() {
+        // Without other subscribers, `tracing` may remember what one of them said for good.
+        let _others = capture::start();
+        let shown = |given: Option<&str>, serves| {
+            let sink = Sink::default();
+            let subscriber = tracing_subscriber::registry()
+                .with(EnvFilter::new(filter(given.map(str::to_owned), serves)))
+                .with(lines(false, false, sink.clone()));
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::info!(target: "belljar::access", "a call");
+                tracing::info!(target: "belljar_sandbox::service", "a start");
+                tracing::info!(target: "hyper", "a detail");
+                tracing::warn!(target: "rmcp", "a fuss");
+                tracing::warn!(target: "hyper", "a worry");
+            });
+            let text = sink.text();
+            ["a call", "a start", "a detail", "a fuss", "a worry"].map(|line| text.contains(line))
+        };
+        assert_eq!(shown(None, true), [true, true, false, false, true]);
+        assert_eq!(shown(None, false), [false, false, false, false, true]);
+        assert_eq!(shown(Some("error"), true), [false; 5]);
+        assert_eq!(shown(Some("hyper=info"), true), [false, false, true, false, true]);
+    }
+
+    #[test]
+    fn an_event_is_one_line_whatever_is_in_it() {
+        let hostile = "a\nINFO forged\r\t\x1b[2J\u{9b}31m\x07\u{2028}";
+        for json in [false, true] {
+            let _others = capture::start();
+            let sink = Sink::default();
+            let subscriber = tracing_subscriber::registry().with(lines(json, false, sink.clone()));
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::warn!(field = hostile, shown = %hostile, "message {hostile}");
+            });
+            let text = sink.text();
+            assert_eq!(text.matches('\n').count(), 1, "{text}");
+            assert!(!text.trim_end_matches('\n').chars().any(moves_the_cursor), "{text:?}");
+            if json {
+                let event: serde_json::Value = serde_json::from_str(&text).unwrap();
+                assert_eq!(event["field"], hostile);
+            }
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! What an operator sees of the server: log lines, figures to scrape and traces.
+
+mod access;
+#[cfg(test)]
+pub(crate) mod capture;
+pub(crate) mod logging;
+pub(crate) mod metrics;
+mod traces;
+
+pub(crate) use access::{Call, Outcome, Refusal, Start, Tool, refused};
+pub(crate) use traces::{TraceParent, Traces};
+
+/// The way by which a call came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Door {
+    Stdio,
+    Http,
+}
+
+impl Door {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stdio => "stdio",
+            Self::Http => "http",
+        }
+    }
+}
