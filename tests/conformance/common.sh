@@ -37,7 +37,7 @@ start_server() {
     export BELLJAR_HOME=$work/home
     mkdir -p "$BELLJAR_HOME"
     : >"$work/empty.toml"
-    "$BELLJAR" serve --config "$work/empty.toml" --port 0 "$@" 2>"$work/server.log" &
+    "$BELLJAR" serve --config "$work/empty.toml" --port 0 "$@" >/dev/null 2>"$work/server.log" &
     server=$!
     trap stop_server EXIT
     for _ in $(seq 150); do

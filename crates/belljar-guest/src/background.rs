@@ -25,8 +25,8 @@ use tokio::{
 };
 
 use crate::{
-    capture::PROCESS,
-    connection::failed,
+    capture::{PROCESS, remove_others},
+    connection::{Failure, failed},
     exec::{GRACE, LAST_WORDS},
     processes::{self, Processes, Status, Streams},
     program,
@@ -97,12 +97,12 @@ impl Background {
             Call::Poll { process, stdout_offset, stderr_offset, limit, wait_ms } => {
                 return match self.find(process) {
                     Ok(process) => process.poll([stdout_offset, stderr_offset], limit, wait_ms).await,
-                    Err(unknown) => (unknown, Vec::new()),
+                    Err((kind, message)) => (failed(kind, message), Vec::new()),
                 };
             }
-            _ => Err(failed(FailureKind::Internal, "not a call about processes")),
+            _ => Err((FailureKind::Internal, "not a call about processes".into())),
         };
-        (answered.unwrap_or_else(|failure| failure), Vec::new())
+        (answered.unwrap_or_else(|(kind, message)| failed(kind, message)), Vec::new())
     }
 
     fn spawn(
@@ -110,10 +110,10 @@ impl Background {
         program: &Program,
         trace: Option<&str>,
         limit: Option<Duration>,
-    ) -> Result<ProcessInfo, Reply> {
+    ) -> Result<ProcessInfo, Failure> {
         let running = self.table.borrow().values().filter(|process| process.is_running()).count();
         if running >= MAX_RUNNING {
-            return Err(failed(
+            return Err((
                 FailureKind::LimitReached,
                 format!(
                     "{running} processes already run in the background, which is as many as may; end one first"
@@ -124,7 +124,7 @@ impl Background {
         let wire_up =
             || -> io::Result<_> { Ok((PipeWriter::new()?, PipeReader::new()?, PipeReader::new()?)) };
         let ((input, stdin), (stdout, out), (stderr, err)) =
-            wire_up().map_err(|e| failed(FailureKind::Internal, format!("no pipes: {e}")))?;
+            wire_up().map_err(|e| (FailureKind::Internal, format!("no pipes: {e}")))?;
         let streams = Streams { stdin: Some(input), stdout: out, stderr: err, socket: None };
         let (pid, status) =
             self.processes.start(command, streams).map_err(|e| program::not_started(program, &e))?;
@@ -150,12 +150,12 @@ impl Background {
         Ok(info)
     }
 
-    fn find(&self, number: u64) -> Result<Rc<Process>, Reply> {
+    fn find(&self, number: u64) -> Result<Rc<Process>, Failure> {
         let table = self.table.borrow();
         table.get(&number).cloned().ok_or_else(|| {
             let known: Vec<_> = table.keys().map(|number| format!("proc-{number}")).collect();
             let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-            failed(
+            (
                 FailureKind::NotFound,
                 format!("There is no process proc-{number} in this sandbox; there are: {known}"),
             )
@@ -269,8 +269,8 @@ impl Process {
     }
 
     /// Gives it what it takes. A program that does not read does not hold us up.
-    async fn feed(&self, bytes: &[u8], eof: bool) -> Result<Reply, Reply> {
-        let refuse = |why: String| failed(FailureKind::Invalid, format!("proc-{} {why}", self.number));
+    async fn feed(&self, bytes: &[u8], eof: bool) -> Result<Reply, Failure> {
+        let refuse = |why: String| (FailureKind::Invalid, format!("proc-{} {why}", self.number));
         if bytes.len() > MAX_INPUT {
             return Err(refuse(format!("was sent {} bytes; at most {MAX_INPUT} at once", bytes.len())));
         }
@@ -299,10 +299,10 @@ impl Process {
         Ok(Reply::Taken { bytes: taken as u32, closed })
     }
 
-    fn signal(&self, name: SignalName) -> Result<Reply, Reply> {
+    fn signal(&self, name: SignalName) -> Result<Reply, Failure> {
         if !self.is_running() {
             let message = format!("proc-{} has ended already", self.number);
-            return Err(failed(FailureKind::Invalid, message));
+            return Err((FailureKind::Invalid, message));
         }
         // Fails only when it ended this very moment.
         let _ = kill_process_group(self.pid, number_of(name));
@@ -336,7 +336,7 @@ impl Log {
             fs::create_dir_all(directory)?;
         }
         match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => File::options().read(true).write(true).create_new(true).open(path),
         }
     }
@@ -346,6 +346,7 @@ impl Log {
         let (Some(room), Some(file)) = (self.room, &self.file) else { return };
         let mut rest = &bytes[..bytes.len().min(room as usize)];
         let mut room = (rest.len() == bytes.len()).then_some(room - rest.len() as u64);
+        let mut made_room = false;
         while !rest.is_empty() {
             match file.write_at(rest, self.stored) {
                 Ok(count) if count > 0 => {
@@ -353,7 +354,9 @@ impl Log {
                     rest = &rest[count..];
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The file system is full. What is kept has no holes, so this is its end.
+                // The file system is full: outputs of earlier runs make room, once. Programs may add more at any time.
+                _ if !std::mem::replace(&mut made_room, true) && remove_others(&self.path) => {}
+                // What is kept has no holes, so this is its end.
                 _ => {
                     room = None;
                     break;

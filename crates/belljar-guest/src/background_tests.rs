@@ -27,18 +27,14 @@ fn with<F: Future<Output = ()>>(test: impl FnOnce(Bench) -> F) {
 }
 
 impl Bench {
-    fn start(&self, line: &str, limit: Option<Duration>) -> Result<u64, (FailureKind, String)> {
+    fn start(&self, line: &str, limit: Option<Duration>) -> Result<u64, Failure> {
         let program = Program {
             argv: vec![line.into()],
             shell: true,
             cwd: Some("/".into()),
             env: [("COLOUR".to_string(), "blue".to_string())].into(),
         };
-        match self.background.spawn(&program, Some("trace"), limit) {
-            Ok(info) => Ok(info.process),
-            Err(Reply::Failed { kind, message }) => Err((kind, message)),
-            Err(other) => panic!("{other:?}"),
-        }
+        self.background.spawn(&program, Some("trace"), limit).map(|info| info.process)
     }
 
     fn spawn(&self, line: &str) -> u64 {
@@ -240,8 +236,7 @@ fn what_cannot_be_started_is_said_to_be_so() {
             ("./no/such", "command not found: there is no file \"./no/such\""),
             ("/etc", "\"/etc\" may not be executed: it is a directory, or chmod +x is missing"),
         ] {
-            let Err(Reply::Failed { kind, message }) = bench.background.spawn(&program(name), None, None)
-            else {
+            let Err((kind, message)) = bench.background.spawn(&program(name), None, None) else {
                 panic!("{name} was started")
             };
             assert_eq!((kind, message.as_str()), (FailureKind::Invalid, expected));

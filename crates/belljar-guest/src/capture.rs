@@ -134,7 +134,8 @@ fn remove_oldest(directory: &Path) {
     }
 }
 
-fn remove_others(keep: &Path) -> bool {
+/// Makes room for a file that is being written. False when there was nothing to remove.
+pub(crate) fn remove_others(keep: &Path) -> bool {
     let Some(Ok(entries)) = keep.parent().map(fs::read_dir) else { return false };
     let mut removed = false;
     for entry in entries.flatten().filter(|e| e.path() != keep && is_spare(e)) {

@@ -156,6 +156,9 @@ async fn dispatch(
     }
 }
 
+/// Why a call was not carried out, before it becomes a reply.
+pub(crate) type Failure = (FailureKind, String);
+
 pub(crate) fn failed(kind: FailureKind, message: impl Into<String>) -> Reply {
     Reply::Failed { kind, message: message.into() }
 }

@@ -37,7 +37,7 @@ pub(crate) async fn run(
     let Asked { id, trace, outbox, interrupt } = asked;
     let command = match program::command(&program, trace.as_deref()) {
         Ok(command) => command,
-        Err(refusal) => return (refusal, Vec::new()),
+        Err((kind, message)) => return (failed(kind, message), Vec::new()),
     };
     let pipes = PipeReader::new().and_then(|out| Ok((out, PipeReader::new()?)));
     let ((mut stdout, out), (mut stderr, err)) = match pipes {
@@ -48,7 +48,10 @@ pub(crate) async fn run(
     let streams = Streams { stdin: None, stdout: out, stderr: err, socket: None };
     let (pid, mut status) = match guest.processes.start(command, streams) {
         Ok(started) => started,
-        Err(e) => return (program::not_started(&program, &e), Vec::new()),
+        Err(e) => {
+            let (kind, message) = program::not_started(&program, &e);
+            return (failed(kind, message), Vec::new());
+        }
     };
 
     let number = guest.kernels.next_run();

@@ -14,14 +14,14 @@ use rustix::{
 };
 use sha2::{Digest, Sha256};
 
+use crate::connection::Failure;
+
 const WORKSPACE: &str = "/workspace";
 /// All that callers reach by path. The first is where relative paths start.
 const ROOTS: [&str; 4] = [WORKSPACE, "/outputs", "/tmp", "/volumes"];
 /// A listing's paths together; keeps its frame small whatever the names are.
 const MAX_LISTING_BYTES: usize = 400 << 10;
 const MAX_DEPTH: usize = 64;
-
-type Failure = (FailureKind, String);
 
 pub(crate) async fn answer(call: Call, body: Vec<u8>) -> (Reply, Vec<u8>) {
     let answered = match call {

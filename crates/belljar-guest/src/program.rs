@@ -2,17 +2,17 @@
 
 use std::{io, path::Path, process::Command};
 
-use belljar_proto::{FailureKind, Program, Reply};
+use belljar_proto::{FailureKind, Program};
 
-use crate::connection::failed;
+use crate::connection::Failure;
 
 const WORKSPACE: &str = "/workspace";
 const SHELLS: [&str; 2] = ["/bin/bash", "/bin/sh"];
 /// A command line as it is repeated in messages and lists.
 const MAX_SHOWN: usize = 200;
 
-pub(crate) fn command(program: &Program, trace: Option<&str>) -> Result<Command, Reply> {
-    let invalid = |message: String| failed(FailureKind::Invalid, message);
+pub(crate) fn command(program: &Program, trace: Option<&str>) -> Result<Command, Failure> {
+    let invalid = |message: String| (FailureKind::Invalid, message);
     let Some((name, arguments)) = program.argv.split_first().filter(|(name, _)| !name.trim().is_empty())
     else {
         return Err(invalid("the command is empty".into()));
@@ -49,31 +49,32 @@ pub(crate) fn command(program: &Program, trace: Option<&str>) -> Result<Command,
 }
 
 /// Why a program was not started, in words for whoever asked for it.
-pub(crate) fn not_started(program: &Program, error: &io::Error) -> Reply {
+pub(crate) fn not_started(program: &Program, error: &io::Error) -> Failure {
     let name = shown(&program.argv[..program.argv.len().min(1)]);
-    match error.raw_os_error() {
+    let (kind, message) = match error.raw_os_error() {
         Some(libc::ENOENT) if name.contains('/') => {
-            failed(FailureKind::Invalid, format!("command not found: there is no file {name:?}"))
+            (FailureKind::Invalid, format!("command not found: there is no file {name:?}"))
         }
         Some(libc::ENOENT) => {
-            failed(FailureKind::Invalid, format!("command not found: no program {name:?} is on the PATH"))
+            (FailureKind::Invalid, format!("command not found: no program {name:?} is on the PATH"))
         }
-        Some(libc::EACCES) => failed(
+        Some(libc::EACCES) => (
             FailureKind::Invalid,
             format!("{name:?} may not be executed: it is a directory, or chmod +x is missing"),
         ),
         Some(libc::ENOEXEC) => {
-            failed(FailureKind::Invalid, format!("{name:?} is not a program: a script needs a #! line"))
+            (FailureKind::Invalid, format!("{name:?} is not a program: a script needs a #! line"))
         }
         Some(libc::E2BIG) => {
-            failed(FailureKind::Invalid, "the arguments are too long: put the data into a file")
+            (FailureKind::Invalid, "the arguments are too long: put the data into a file".into())
         }
-        Some(libc::EAGAIN | libc::ENOMEM) => failed(
+        Some(libc::EAGAIN | libc::ENOMEM) => (
             FailureKind::LimitReached,
             format!("{name:?} was not started: the sandbox has no room for another process"),
         ),
-        _ => failed(FailureKind::NotStarted, format!("cannot start {name:?}: {error}")),
-    }
+        _ => (FailureKind::NotStarted, format!("cannot start {name:?}: {error}")),
+    };
+    (kind, message)
 }
 
 pub(crate) fn shown(argv: &[String]) -> String {
@@ -101,7 +102,7 @@ mod tests {
 
     fn refused(program: Program) -> String {
         match command(&program, None) {
-            Err(Reply::Failed { kind: FailureKind::Invalid, message }) => message,
+            Err((FailureKind::Invalid, message)) => message,
             other => panic!("{other:?}"),
         }
     }

@@ -93,6 +93,8 @@ pub struct Volume {
     /// Path inside; one of [`RootSpec::directories`].
     pub target: String,
     pub writable: bool,
+    /// Made for sandboxes alone, so its owner may be changed to suit them.
+    pub ours: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, OFlags, fstat, open},
+    fs::{Gid, Mode, OFlags, Uid, chown, fstat, open},
     mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree},
 };
 
@@ -50,6 +50,12 @@ impl Outside {
 
     pub(crate) fn attach(&self, sandbox: &Sandbox, volume: &Volume) -> Result<()> {
         let tree = self.visiting(&self.host, || {
+            if volume.ours && sandbox.uid != 0 {
+                // What sandboxes write must not belong to root, on whatever disk it ends up.
+                let (user, group) = (Uid::from_raw(INSIDE_ID), Gid::from_raw(INSIDE_ID));
+                chown(&volume.source, Some(user), Some(group))
+                    .doing(|| format!("hand over the volume {}", volume.source.display()))?;
+            }
             open_tree(
                 rustix::fs::CWD,
                 &volume.source,

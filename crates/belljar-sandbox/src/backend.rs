@@ -69,6 +69,8 @@ pub struct Mount {
     /// Path inside, below `/volumes`.
     pub target: String,
     pub writable: bool,
+    /// Made for sandboxes alone, so its owner may be changed to suit them.
+    pub ours: bool,
 }
 
 /// What a sandbox has used since it began.

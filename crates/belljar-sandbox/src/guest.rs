@@ -28,6 +28,8 @@ const INBOX: usize = 8;
 /// Output comes in small pieces; whoever sends more in one is not our guest.
 const MAX_OUTPUT_PIECE: usize = 1 << 20;
 const OUTBOX: usize = 8;
+/// A trace context is no longer; what is must not make a frame too large to send.
+const MAX_TRACE: usize = 64;
 /// A few messages may come for callers who gave up; a guest that keeps talking to nobody is cut off.
 const MAX_UNKNOWN: u32 = 10_000;
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
@@ -125,6 +127,7 @@ impl GuestClient {
     ) -> Result<Pending, GuestError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut frame = Vec::with_capacity(256 + body.len());
+        let trace = trace.filter(|trace| trace.len() <= MAX_TRACE);
         let request = Request { id, trace, call };
         encode(&request, body, &mut frame).map_err(|e| GuestError::Nonsense(e.to_string()))?;
         let (sender, inbox) = mpsc::channel(INBOX);

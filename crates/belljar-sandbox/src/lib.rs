@@ -31,3 +31,6 @@ pub use selftest::{Probed, selftest};
 pub use service::SandboxService;
 pub use types::*;
 pub use volumes::VolumeStore;
+
+#[cfg(test)]
+mod tests;

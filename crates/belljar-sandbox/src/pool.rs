@@ -80,15 +80,26 @@ impl Pool {
 
     /// A ready sandbox, or a new one when none with these limits is waiting.
     pub(crate) async fn take(&self, language: Language, limits: &Limits) -> Result<Sandbox, BackendError> {
-        while *limits == self.limits {
-            let waiting = self.ready().entry(language).or_default().pop_front();
-            let Some(ready) = waiting else { break };
-            self.taken.notify_one();
-            if !ready.sandbox.guest.is_closed() {
-                return Ok(ready.sandbox);
-            }
+        if *limits == self.limits
+            && let Some(sandbox) = self.ready_one(language)
+        {
+            return Ok(sandbox);
         }
         Sandbox::create(&*self.backend, limits, language).await
+    }
+
+    fn pop(&self, language: Language) -> Option<Ready> {
+        self.ready().entry(language).or_default().pop_front()
+    }
+
+    fn ready_one(&self, language: Language) -> Option<Sandbox> {
+        loop {
+            let ready = self.pop(language)?;
+            self.taken.notify_one();
+            if !ready.sandbox.guest.is_closed() {
+                return Some(ready.sandbox);
+            }
+        }
     }
 
     /// Keeps the pool full, young and healthy, for as long as the backend lives.
@@ -162,8 +173,7 @@ impl Pool {
         for &language in &self.languages {
             let count = self.ready().get(&language).map_or(0, VecDeque::len);
             for _ in 0..count {
-                let waiting = self.ready().entry(language).or_default().pop_front();
-                let Some(ready) = waiting else { break };
+                let Some(ready) = self.pop(language) else { break };
                 let old = ready.born.elapsed() > self.max_age;
                 let answer =
                     tokio::time::timeout(Duration::from_secs(5), ready.sandbox.start_kernel(language)).await;

@@ -130,6 +130,12 @@ impl SandboxService {
         list(&self.find(caller, context)?.sandbox()).await
     }
 
+    /// Whether code, a command or a process in the background runs in a context.
+    pub async fn is_running(&self, caller: &Caller, context: &str) -> Result<bool, Error> {
+        let context = self.find(caller, context)?;
+        Ok(context.is_busy() || any_running(&context.sandbox()).await)
+    }
+
     pub async fn poll_process(
         &self,
         caller: &Caller,

@@ -117,6 +117,11 @@ impl SandboxService {
         self.ledger.quotas(caller)
     }
 
+    /// Adds processor time that a caller's sandboxes used just now.
+    pub fn charge(&self, caller: &Caller, used: Duration) {
+        self.ledger.charge(caller, used);
+    }
+
     /// The directories that a caller's sandboxes find below `/volumes`.
     pub fn volumes(&self, caller: &Caller) -> Vec<VolumeInfo> {
         self.settings.volumes.infos(self.quotas(caller).disk.unwrap_or(self.settings.volume_bytes))

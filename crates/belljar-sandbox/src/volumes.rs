@@ -72,7 +72,7 @@ impl VolumeStore {
         let mut mounts = Vec::with_capacity(1 + self.hosts.len());
         if let Some(source) = self.of(caller) {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&source)?;
-            mounts.push(Mount { source, target: inside(SHARED), writable: true });
+            mounts.push(Mount { source, target: inside(SHARED), writable: true, ours: true });
         }
         mounts.extend(self.hosts.iter().cloned());
         Ok(mounts)
@@ -149,7 +149,7 @@ fn parse(spec: &str) -> Result<Mount, String> {
     if !source.is_dir() || source == Path::new("/") {
         return Err(format!("{spec:?}: not a directory that can be shared"));
     }
-    Ok(Mount { source, target: inside(name), writable })
+    Ok(Mount { source, target: inside(name), writable, ours: false })
 }
 
 #[cfg(test)]

@@ -105,6 +105,16 @@ fn check(name: &str, property: &Value, value: &Value) -> Result<(), ToolError> {
             return Err(refuse(format!("at most {high}")));
         }
     }
+    if let (Some(inner), Some(values)) = (property.get("items"), value.as_array()) {
+        for (index, value) in values.iter().enumerate() {
+            check(&format!("{name}[{index}]"), inner, value)?;
+        }
+    }
+    if let (Some(inner), Some(values)) = (property.get("additionalProperties"), value.as_object()) {
+        for (key, value) in values {
+            check(&format!("{name}.{}", text::shorten(key, MAX_QUOTED)), inner, value)?;
+        }
+    }
     Ok(())
 }
 

@@ -10,6 +10,8 @@ type Make = fn(&Options) -> Arc<dyn Tool>;
 pub struct Toolset {
     pub name: &'static str,
     pub about: &'static str,
+    /// What a model must know to begin.
+    instructions: &'static str,
     tools: &'static [Make],
 }
 
@@ -18,6 +20,9 @@ pub const TOOLSETS: &[Toolset] = &[
     Toolset {
         name: "contexts",
         about: "live Python and JavaScript interpreters, each in its own sandbox",
+        instructions: "Call create_context once, then run_code with its context_id as often as needed: variables, \
+                       imports and files in /workspace persist between calls, as in a notebook. Bring data in \
+                       with upload_file and results out with download_file. Call stop_context when done.",
         tools: &[
             contexts::create_context::make,
             contexts::run_code::make,
@@ -31,6 +36,8 @@ pub const TOOLSETS: &[Toolset] = &[
     Toolset {
         name: "sessions",
         about: "code and commands in sandboxes that are made as they are needed",
+        instructions: "execute_code and execute_command start a session by themselves and return its session_id: \
+                       pass it on to keep variables and files. Call stop_session when done.",
         tools: &[
             sessions::execute_code::make,
             sessions::execute_command::make,
@@ -40,6 +47,9 @@ pub const TOOLSETS: &[Toolset] = &[
         ],
     },
 ];
+
+const INTRODUCTION: &str =
+    "Isolated sandboxes with live Python and JavaScript interpreters. There is no network inside.";
 
 /// The name that stands for every toolset.
 pub const ALL: &str = "all";
@@ -61,6 +71,7 @@ pub fn known_names() -> Vec<&'static str> {
 
 /// The tools that one server offers.
 pub struct Registry {
+    instructions: String,
     tools: Vec<Arc<dyn Tool>>,
     by_name: HashMap<&'static str, usize>,
 }
@@ -73,8 +84,11 @@ impl Registry {
         if let Some(unknown) = toolsets.iter().find(|name| !known_names().contains(&name.as_ref())) {
             return Err(UnknownToolset(unknown.as_ref().to_owned()));
         }
-        let mut registry = Self { tools: Vec::new(), by_name: HashMap::new() };
+        let mut registry =
+            Self { instructions: INTRODUCTION.to_owned(), tools: Vec::new(), by_name: HashMap::new() };
         for set in TOOLSETS.iter().filter(|set| named(ALL) || named(set.name)) {
+            registry.instructions.push(' ');
+            registry.instructions.push_str(set.instructions);
             for make in set.tools {
                 registry.add(make(options));
             }
@@ -88,6 +102,11 @@ impl Registry {
             self.by_name.insert(name, self.tools.len());
             self.tools.push(tool);
         }
+    }
+
+    /// For a model that meets these tools for the first time.
+    pub fn instructions(&self) -> &str {
+        &self.instructions
     }
 
     pub fn tools(&self) -> &[Arc<dyn Tool>] {
@@ -136,6 +155,14 @@ mod tests {
             let listing = listing(&Registry::new(&[toolset.name], &options(false)).unwrap());
             insta::assert_json_snapshot!(toolset.name, listing);
         }
+    }
+
+    #[test]
+    fn instructions_speak_of_what_is_offered() {
+        let of = |sets: &[&str]| Registry::new(sets, &options(false)).unwrap().instructions().to_owned();
+        assert!(of(&["contexts"]).contains("create_context") && !of(&["contexts"]).contains("execute_code"));
+        assert!(of(&["sessions"]).contains("execute_code") && !of(&["sessions"]).contains("create_context"));
+        insta::assert_snapshot!(of(&["all"]));
     }
 
     #[test]

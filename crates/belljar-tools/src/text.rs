@@ -138,7 +138,7 @@ pub(crate) fn duration(duration: Duration) -> String {
 
 /// To the nearest.
 pub(crate) fn millis(duration: Duration) -> u64 {
-    (duration.as_micros() as u64 + 500) / 1000
+    (duration.as_micros() as u64).saturating_add(500) / 1000
 }
 
 /// `SIGTERM`, or the number of one that has no name here.

@@ -78,11 +78,11 @@ class Failed(Exception):
 class Raw:
     """A server on pipes, without a client library in between. Safe to use from several threads."""
 
-    def __init__(self, *arguments, start=True, legacy=False, env=None, **settings):
+    def __init__(self, *arguments, start=True, legacy=False, env=None, toolsets="contexts", **settings):
         self.log = tempfile.TemporaryFile(prefix="belljar-stderr-")
         self.legacy = legacy
         self.process = subprocess.Popen(
-            [BELLJAR, "mcp", "--toolsets", "contexts", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [BELLJAR, "mcp", "--toolsets", toolsets, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=self.log, env=env or environment(**settings), bufsize=0,
         )
         self.pid = self.process.pid

@@ -55,8 +55,15 @@ pub struct LocalBackend {
     /// Of earlier servers, kept for the sandboxes that they still have.
     others: Mutex<Vec<Arc<Jailer>>>,
     /// `None` until they were looked for.
-    survivors: watch::Sender<Option<Vec<(String, String, Arc<Jailer>)>>>,
+    survivors: watch::Sender<Option<Vec<Left>>>,
     guest_digest: String,
+}
+
+/// A sandbox that an earlier server left.
+struct Left {
+    id: String,
+    label: String,
+    jailer: Arc<Jailer>,
 }
 
 impl LocalBackend {
@@ -144,8 +151,11 @@ impl LocalBackend {
         let mut survivors = Vec::new();
         for found in &found {
             self.listen(&found.jailer, None, began)?;
-            let of = |(id, label): &(String, String)| (id.clone(), label.clone(), Arc::clone(&found.jailer));
-            survivors.extend(found.survivors.iter().map(of));
+            survivors.extend(found.survivors.iter().map(|(id, label)| Left {
+                id: id.clone(),
+                label: label.clone(),
+                jailer: Arc::clone(&found.jailer),
+            }));
         }
         self.survivors.send_replace(Some(survivors));
         Ok(found)
@@ -264,7 +274,7 @@ impl Backend for LocalBackend {
         // The sender lives as long as self.
         let _ = known.wait_for(Option::is_some).await;
         let survivors = self.survivors.send_replace(Some(Vec::new())).unwrap_or_default();
-        let survivor = |(id, label, jailer): (String, String, Arc<Jailer>)| {
+        let survivor = |Left { id, label, jailer }: Left| {
             let life = jailer.watch_known_life(&id);
             let machine = LocalMachine { id, jailer, life, first: Mutex::new(None) };
             Survivor { machine: Arc::new(machine), label }
@@ -361,6 +371,7 @@ impl Machine for LocalMachine {
             source: mount.source.clone(),
             target: mount.target.clone(),
             writable: mount.writable,
+            ours: mount.ours,
         };
         let volumes = mounts.iter().map(volume).collect();
         let claim = ToJailer::Claim { id: self.id.clone(), label: label.into(), volumes };

@@ -16,7 +16,8 @@ use super::{
 };
 use crate::{CallContext, MAX_QUOTED, ToolError, ToolOutput, text};
 
-/// What a result says of a process beyond what it says of every command.
+// No doc comment: it would become the description of the whole result.
+// What a result says of a process beyond what it says of every command.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Followed {
     /// Handle of the process in the background, for further calls with the same session_id.
@@ -150,7 +151,7 @@ fn render(
         (ProcessState::Exited { code }, _) => format!("{id} exited with code {code} after {since}."),
         (_, Some(signal)) => format!("{id} was ended by {signal} after {since}."),
         (ProcessState::TimedOut, _) => format!("{id} was stopped at its time limit after {since}."),
-        _ => format!("{id} is running, since {since}."),
+        _ => format!("{id} has been running for {since}."),
     }];
     let more = stdout.more || stderr.more;
     if more || process.state == ProcessState::Running {

@@ -69,7 +69,8 @@ struct ExecuteCode {
 
 pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     let settings = &options.settings;
-    let [small, medium, large] = settings.flavors.map(|(cpus, memory)| format!("{cpus}/{} MB", memory >> 20));
+    let [small, medium, large] =
+        settings.flavors.map(|(cpus, memory)| format!("{cpus} CPU and {} MB", memory >> 20));
     let description = format!(
         "Run Python or JavaScript in a sandbox. Without session_id a new session is started and its id \
          returned; with it the call goes on where the last one ended: variables, imports and files in \
@@ -161,6 +162,7 @@ mod tests {
     use belljar_sandbox::{Display, Output, ProgramError};
 
     use super::*;
+    use crate::Content;
 
     fn finished() -> RunOutcome {
         RunOutcome {
@@ -224,6 +226,4 @@ mod tests {
         output.structured.as_mut().unwrap()["stdout"].take();
         insta::assert_debug_snapshot!(output);
     }
-
-    use crate::Content;
 }

@@ -117,6 +117,10 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     for name in ["timeout", "wait"] {
         input_schema["properties"][name]["maximum"] = json!(settings.max_run_timeout.as_secs());
     }
+    input_schema["properties"]["timeout"]["description"] = json!(format!(
+        "Time limit in seconds. Default: {}, and none for a process in the background.",
+        settings.run_timeout.as_secs_f64()
+    ));
     let mut output_schema = schema::output::<Executed>();
     output_schema["properties"]["exit_code"]["type"] = json!(["integer", "null"]);
     Arc::new(ExecuteCommand {

@@ -78,7 +78,7 @@ fn long_output_is_cut_and_linked() {
 fn a_line_goes_to_the_shell_and_a_program_does_not() {
     let program = |args: Value| read(args).unwrap().program();
     assert_eq!(program(json!({ "command": "ls" })), (vec!["ls".to_owned()], false));
-    assert_eq!(program(json!({ "command": "./a-b_c.sh" })).1, false);
+    assert!(!program(json!({ "command": "./a-b_c.sh" })).1);
     for line in ["ls -l", "a|b", "$HOME/x", "A=1", "~/x", "a;b", "'x'", "*", "a>b"] {
         assert_eq!(program(json!({ "command": line })), (vec![line.to_owned()], true));
     }
@@ -86,7 +86,7 @@ fn a_line_goes_to_the_shell_and_a_program_does_not() {
         program(json!({ "command": "my program", "args": ["$HOME", "a b"] })),
         (["my program", "$HOME", "a b"].map(str::to_owned).to_vec(), false)
     );
-    assert_eq!(program(json!({ "command": "ls -l", "args": [] })).1, false);
+    assert!(!program(json!({ "command": "ls -l", "args": [] })).1);
 }
 
 #[test]

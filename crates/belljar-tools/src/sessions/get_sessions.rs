@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use belljar_sandbox::{ContextInfo, ProcessState};
+use belljar_sandbox::ContextInfo;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -74,17 +74,12 @@ impl Tool for GetSessions {
         };
         let mut sessions = Vec::new();
         for info in found {
-            let running = info.busy || runs_something(cx, &info.id).await;
+            // One that is gone meanwhile runs nothing.
+            let running = cx.service.is_running(&cx.caller, &info.id).await.unwrap_or(false);
             sessions.push(listed(info, running));
         }
         ToolOutput::structured(&Sessions { total: sessions.len(), sessions })
     }
-}
-
-/// A session that ended meanwhile runs nothing.
-async fn runs_something(cx: &CallContext, id: &str) -> bool {
-    let processes = cx.service.processes(&cx.caller, id).await;
-    processes.is_ok_and(|all| all.iter().any(|process| process.state == ProcessState::Running))
 }
 
 fn listed(info: ContextInfo, running: bool) -> Listed {

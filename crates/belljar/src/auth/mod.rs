@@ -181,11 +181,6 @@ impl Gate {
     pub(crate) fn metadata(&self) -> Option<serde_json::Value> {
         self.oauth.as_ref().map(Resource::metadata)
     }
-
-    /// The path to publish it at, beside [`METADATA_PATH`].
-    pub(crate) fn metadata_path(&self) -> Option<&str> {
-        self.oauth.as_ref().map(Resource::metadata_path)
-    }
 }
 
 /// Tokens in URLs end up in logs and histories, so one there is refused even if it is valid.

@@ -26,7 +26,6 @@ pub(super) struct Resource {
     scopes: Vec<String>,
     scope: String,
     metadata_url: String,
-    metadata_path: String,
     keys: Keyring,
 }
 
@@ -84,7 +83,6 @@ impl Resource {
             scopes: auth.scopes.clone(),
             scope: auth.scopes.join(" "),
             metadata_url: with_path(&resource, &metadata_path).into(),
-            metadata_path,
             keys: Keyring::open(source).await?,
         })
     }
@@ -153,10 +151,6 @@ impl Resource {
 
     pub(super) fn metadata_url(&self) -> &str {
         &self.metadata_url
-    }
-
-    pub(super) fn metadata_path(&self) -> &str {
-        &self.metadata_path
     }
 
     pub(super) fn scope(&self) -> &str {

@@ -12,8 +12,10 @@ pub(crate) fn run(config: Config, arguments: &ServeArguments) -> anyhow::Result<
         .build()
         .context("cannot start the runtime")?;
     let announce = |addresses: &[std::net::SocketAddr], needs_token: bool| {
+        let program = std::env::current_exe().unwrap_or_else(|_| "belljar".into());
+        let text = http::instructions(addresses, needs_token, &program.to_string_lossy());
         // Nobody may be listening on standard output; that is no reason not to serve.
-        let _ = std::io::stdout().lock().write_all(http::instructions(addresses, needs_token).as_bytes());
+        let _ = std::io::stdout().lock().write_all(text.as_bytes());
     };
     runtime.block_on(http::serve(config, registry, arguments.conformance_fixtures, announce))?;
     runtime.shutdown_background();

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 /// Lines to paste, for a person who has just started the server.
-pub(crate) fn instructions(addresses: &[SocketAddr], needs_token: bool) -> String {
+pub(crate) fn instructions(addresses: &[SocketAddr], needs_token: bool, program: &str) -> String {
     let port = addresses.first().map_or(0, SocketAddr::port);
     let host = match addresses.iter().find(|address| !address.ip().is_unspecified()) {
         Some(address) if address.ip().is_loopback() => "localhost".to_owned(),
@@ -24,7 +24,7 @@ pub(crate) fn instructions(addresses: &[SocketAddr], needs_token: bool) -> Strin
     format!(
         "\nBelljar serves MCP at {url}\n\n  \
          Claude Code      claude mcp add --transport http belljar {url}{flag}\n  \
-         Claude Desktop   \"mcpServers\": {{ \"belljar\": {{ \"type\": \"http\", \"url\": \"{url}\"{headers} }} }}\n  \
+         Claude Desktop   \"mcpServers\": {{ \"belljar\": {{ \"command\": \"{program}\", \"args\": [\"mcp\"] }} }}, without this server\n  \
          Cursor           .cursor/mcp.json: {{ \"mcpServers\": {{ \"belljar\": {{ \"url\": \"{url}\"{headers} }} }} }}\n  \
          VS Code          .vscode/mcp.json: {{ \"servers\": {{ \"belljar\": {{ \"type\": \"http\", \"url\": \"{url}\"{headers} }} }} }}\n  \
          Zed              settings.json: \"context_servers\": {{ \"belljar\": {{ \"url\": \"{url}\"{headers} }} }}\n  \
@@ -40,8 +40,12 @@ mod tests {
 
     #[test]
     fn the_lines_are_as_agreed() {
-        let local = instructions(&["127.0.0.1:8775".parse().unwrap(), "[::1]:8775".parse().unwrap()], false);
-        let public = instructions(&["10.0.0.7:80".parse().unwrap()], true);
+        let local = instructions(
+            &["127.0.0.1:8775".parse().unwrap(), "[::1]:8775".parse().unwrap()],
+            false,
+            "belljar",
+        );
+        let public = instructions(&["10.0.0.7:80".parse().unwrap()], true, "belljar");
         insta::assert_snapshot!(format!("{local}{public}"));
     }
 }

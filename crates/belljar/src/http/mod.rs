@@ -16,7 +16,6 @@ mod status;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use anyhow::Context;
 use axum::{
     Router,
     extract::State,
@@ -175,5 +174,4 @@ pub(crate) fn registry(config: &Config) -> anyhow::Result<Registry> {
         belljar_tools::Options { settings: config.service.clone(), default_context: config.default_context };
     Registry::new(&config.toolsets, &options)
         .map_err(|unknown| anyhow::anyhow!("{}: {unknown}", config.origin("toolsets")))
-        .context("cannot offer these tools")
 }

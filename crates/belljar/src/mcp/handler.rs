@@ -25,11 +25,6 @@ use super::{
 };
 use crate::{auth::Identity, observe::Outcome};
 
-const INSTRUCTIONS: &str = "Isolated sandboxes with live Python and JavaScript interpreters. Call \
-    create_context once, then run_code with its context_id as often as needed: variables, imports and \
-    files in /workspace persist between calls, as in a notebook. There is no network inside. Bring data in \
-    with upload_file and results out with download_file. Call stop_context when done.";
-
 /// How long a client may keep the list of tools: it changes only with the server's settings.
 const TOOLS_TTL_MS: u64 = 300_000;
 
@@ -106,7 +101,9 @@ impl ServerHandler for Handler {
         let this = Implementation::new("belljar", env!("CARGO_PKG_VERSION"))
             .with_title("Belljar")
             .with_description("A computer for an AI agent, under glass");
-        ServerConfig::new(capabilities).with_server_info(this).with_instructions(INSTRUCTIONS)
+        ServerConfig::new(capabilities)
+            .with_server_info(this)
+            .with_instructions(self.0.registry.instructions())
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {

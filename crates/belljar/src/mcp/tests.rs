@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use belljar_sandbox::{Backend, BackendError, Limits, Machine, Settings, State};
+use belljar_sandbox::{Backend, BackendError, Isolation, Limits, Machine, Settings, State, Survivor, Used};
 use belljar_tools::Options;
 use serde_json::{Value, json};
 use tokio::{
@@ -22,6 +22,26 @@ impl Backend for Broken {
         watch::Sender::new(State::Failed("user namespaces are off; run `belljar doctor`".to_owned()))
             .subscribe()
     }
+
+    fn trouble(&self) -> watch::Receiver<Option<String>> {
+        watch::channel(None).1
+    }
+
+    fn isolation(&self) -> Isolation {
+        Isolation::default()
+    }
+
+    async fn survivors(&self) -> Vec<Survivor> {
+        Vec::new()
+    }
+
+    async fn usage(&self) -> Vec<Used> {
+        Vec::new()
+    }
+
+    fn leave(&self) {}
+
+    fn abandon(&self) {}
 
     fn guest_digest(&self) -> String {
         String::new()
@@ -250,7 +270,7 @@ async fn every_call_is_in_the_access_log_and_nothing_of_its_contents() {
     assert_eq!(calls.len(), 1 + names.len() + 4, "{calls:?}");
     for (call, name) in calls[1..].iter().zip(&names) {
         assert_eq!((&call["method"], &call["tool"]), (&json!("tools/call"), name));
-        assert_eq!((&call["caller"], &call["door"]), (&json!("stdio"), &json!("stdio")));
+        assert_eq!((&call["caller"], &call["door"]), (&json!("local"), &json!("stdio")));
         assert_eq!(call["outcome"] == "ok", *name == "list_contexts", "{call}");
         assert!(call["ms"].is_number());
     }

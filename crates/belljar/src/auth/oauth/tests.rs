@@ -340,7 +340,6 @@ async fn the_metadata_of_this_server_is_as_agreed() {
             "resource_name": "Belljar",
         })
     );
-    assert_eq!(resource.metadata_path(), "/.well-known/oauth-protected-resource/mcp");
     assert_eq!(
         resource.metadata_url(),
         "https://belljar.example.org/.well-known/oauth-protected-resource/mcp"

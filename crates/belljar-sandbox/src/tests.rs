@@ -1,0 +1,333 @@
+//! The service over a backend whose sandboxes are tasks of the test.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use belljar_proto::{
+    Call, Captured, Exited, FailureKind, FromGuest, GENERATION, Kept, ProcessInfo, Ran, Reply, Request,
+    frame::{Decoder, encode},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    sync::watch,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::*;
+
+/// What the test sees of all sandboxes.
+#[derive(Default)]
+struct World {
+    limits: Mutex<Vec<Limits>>,
+    waiting: AtomicUsize,
+    background: AtomicBool,
+}
+
+struct Fake {
+    world: Arc<World>,
+    state: watch::Sender<State>,
+}
+
+struct FakeMachine(Arc<World>);
+
+#[async_trait]
+impl Backend for Fake {
+    fn state(&self) -> watch::Receiver<State> {
+        self.state.subscribe()
+    }
+
+    fn trouble(&self) -> watch::Receiver<Option<String>> {
+        watch::channel(None).1
+    }
+
+    fn isolation(&self) -> Isolation {
+        Isolation::default()
+    }
+
+    async fn survivors(&self) -> Vec<Survivor> {
+        Vec::new()
+    }
+
+    async fn usage(&self) -> Vec<Used> {
+        Vec::new()
+    }
+
+    fn leave(&self) {}
+
+    fn abandon(&self) {}
+
+    fn guest_digest(&self) -> String {
+        "fake".into()
+    }
+
+    async fn create(&self, limits: &Limits, _: Option<Language>) -> Result<Arc<dyn Machine>, BackendError> {
+        self.world.limits.lock().unwrap().push(limits.clone());
+        Ok(Arc::new(FakeMachine(Arc::clone(&self.world))))
+    }
+
+    async fn shutdown(&self, _: Duration) {}
+}
+
+#[async_trait]
+impl Machine for FakeMachine {
+    fn id(&self) -> &str {
+        "fake"
+    }
+
+    async fn claim(&self, _: &str, _: &[Mount]) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    async fn dial(&self) -> Result<UnixStream, BackendError> {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        tokio::spawn(guest(theirs, Arc::clone(&self.0)));
+        Ok(ours)
+    }
+
+    async fn destroy(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    async fn ended(&self) -> String {
+        "it was told to".into()
+    }
+}
+
+/// Code and commands called `wait` go on until they are interrupted; `die` ends the sandbox.
+async fn guest(mut stream: UnixStream, world: Arc<World>) {
+    let hello = FromGuest::Hello { generation: GENERATION, digest: "fake".into() };
+    send(&mut stream, &hello, &[]).await;
+    let mut decoder = Decoder::default();
+    let mut buffer = [0; 4096];
+    let mut waiting: HashMap<u64, Reply> = HashMap::new();
+    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+        decoder.extend(&buffer[..count]);
+        while let Some(frame) = decoder.take::<Request>().unwrap() {
+            let Request { id, trace, call } = frame.header;
+            let (reply, body) = match call {
+                Call::StartKernel { .. } => (Reply::Kernel { version: "0".into() }, String::new()),
+                Call::Run { .. } if frame.body == b"wait" => {
+                    waiting.insert(id, Reply::Ran(ran(belljar_proto::Ending::Cancelled)));
+                    world.waiting.fetch_add(1, Ordering::SeqCst);
+                    continue;
+                }
+                Call::Run { .. } => (Reply::Ran(ran(belljar_proto::Ending::Finished)), String::new()),
+                Call::Exec { program, .. } => match program.argv[0].as_str() {
+                    "wait" => {
+                        waiting.insert(id, Reply::Exited(exited(belljar_proto::Ending::Cancelled, 0)));
+                        world.waiting.fetch_add(1, Ordering::SeqCst);
+                        continue;
+                    }
+                    "die" => return,
+                    "missing" => {
+                        let message = "command not found".into();
+                        (Reply::Failed { kind: FailureKind::Invalid, message }, String::new())
+                    }
+                    name => {
+                        let said = format!("{name} {}", trace.unwrap_or_default());
+                        let exited = exited(belljar_proto::Ending::Finished, said.len() as u32);
+                        (Reply::Exited(exited), said)
+                    }
+                },
+                Call::Spawn { .. } => {
+                    world.background.store(true, Ordering::SeqCst);
+                    (Reply::Process(process()), String::new())
+                }
+                Call::Processes => {
+                    let running = world.background.load(Ordering::SeqCst);
+                    let processes = running.then(process).into_iter().collect();
+                    (Reply::Processes { processes }, String::new())
+                }
+                Call::Interrupt { target } => {
+                    if let Some(reply) = waiting.remove(&target) {
+                        world.waiting.fetch_sub(1, Ordering::SeqCst);
+                        send(&mut stream, &FromGuest::Reply { id: target, reply }, &[]).await;
+                    }
+                    (Reply::Ok, String::new())
+                }
+                other => panic!("{other:?}"),
+            };
+            send(&mut stream, &FromGuest::Reply { id, reply }, body.as_bytes()).await;
+        }
+    }
+}
+
+async fn send(stream: &mut UnixStream, message: &FromGuest, body: &[u8]) {
+    let mut frame = Vec::new();
+    encode(message, body, &mut frame).unwrap();
+    // Whoever asked may be gone.
+    let _ = stream.write_all(&frame).await;
+}
+
+fn ran(ending: belljar_proto::Ending) -> Ran {
+    let (stdout, stderr) = Default::default();
+    Ran { ok: true, error: None, ending, duration_us: 1, stdout, stderr, notes: Vec::new() }
+}
+
+fn exited(ending: belljar_proto::Ending, head: u32) -> Exited {
+    let stdout = Captured { head, total: head.into(), ..Captured::default() };
+    let stderr = Captured::default();
+    Exited { code: Some(0), signal: None, ending, duration_us: 1, stdout, stderr, notes: Vec::new() }
+}
+
+fn process() -> ProcessInfo {
+    let kept = Kept::default();
+    let command = "server".into();
+    ProcessInfo { process: 1, command, end: None, duration_us: 1, stdout: kept.clone(), stderr: kept }
+}
+
+struct Bench {
+    service: Arc<SandboxService>,
+    world: Arc<World>,
+    caller: Caller,
+}
+
+impl Bench {
+    fn new(settings: Settings) -> Self {
+        let world: Arc<World> = Arc::default();
+        let state = watch::Sender::new(State::Ready);
+        let backend = Fake { world: Arc::clone(&world), state };
+        let service = SandboxService::new(Arc::new(backend), Settings { pool_size: 0, ..settings });
+        Self { service, world, caller: Caller::new("alice") }
+    }
+
+    async fn context(&self, name: &str, flavor: Option<Flavor>) -> Result<ContextInfo, Error> {
+        let (language, description) = (Language::Python, String::new());
+        self.service
+            .create_context(&self.caller, NewContext { name: name.into(), language, description, flavor })
+            .await
+    }
+
+    async fn exec(&self, context: &str, command: &str) -> Result<ExecOutcome, Error> {
+        let request =
+            ExecRequest { argv: vec![command.into()], trace: Some("trace".into()), ..ExecRequest::default() };
+        self.service.exec(&self.caller, context, request, CancellationToken::new()).await
+    }
+
+    async fn run(&self, context: &str, code: &str) -> Result<RunOutcome, Error> {
+        let request = RunRequest { code: code.into(), ..RunRequest::default() };
+        self.service.run(&self.caller, context, request, CancellationToken::new()).await
+    }
+
+    /// Until so many runs and commands wait in their sandboxes.
+    async fn waiting(&self, count: usize) {
+        until(|| self.world.waiting.load(Ordering::SeqCst) == count).await;
+    }
+}
+
+async fn until(mut holds: impl FnMut() -> bool) {
+    tokio::time::timeout(Duration::from_secs(30), async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await
+    .expect("it never came about");
+}
+
+#[tokio::test]
+async fn a_flavor_sets_limits_that_a_replacement_keeps() {
+    let bench = Bench::new(Settings::default());
+    let small = bench.context("small", Some(Flavor::Small)).await.unwrap();
+    let plain = bench.context("plain", None).await.unwrap();
+    assert_eq!((small.flavor, plain.flavor), (Some(Flavor::Small), Some(Flavor::Medium)));
+    assert_eq!((small.limits.cpus, small.limits.memory_bytes), (1.0, 1 << 30));
+    assert_eq!(plain.limits, Limits::default());
+
+    let outcome = bench.exec("small", "die").await.unwrap();
+    assert_eq!(outcome.ending, Ending::SandboxEnded { why: "it was told to".into() });
+    assert_eq!((outcome.code, outcome.signal), (None, None));
+    bench.exec("small", "ls").await.unwrap();
+    let limits = bench.world.limits.lock().unwrap().clone();
+    assert_eq!(limits, [small.limits.clone(), plain.limits, small.limits]);
+
+    let odd = Limits { cpus: 1.5, ..Limits::default() };
+    let bench = Bench::new(Settings { limits: odd, ..Settings::default() });
+    assert_eq!(bench.context("odd", None).await.unwrap().flavor, None);
+}
+
+#[tokio::test]
+async fn commands_run_beside_code_and_each_other() {
+    let bench = Bench::new(Settings { runs_per_caller: 3, ..Settings::default() });
+    let context = bench.context("a", None).await.unwrap();
+    let (mut run, mut first) = (Box::pin(bench.run("a", "wait")), Box::pin(bench.exec("a", "wait")));
+    tokio::select! {
+        _ = &mut run => panic!("the run ended"),
+        _ = &mut first => panic!("the command ended"),
+        () = bench.waiting(2) => {}
+    }
+    assert!(bench.service.find_context(&bench.caller, "a").unwrap().busy);
+    let outcome = bench.exec("a", "echo").await.unwrap();
+    assert_eq!((outcome.code, outcome.stdout.head.as_str()), (Some(0), "echo trace"));
+
+    let mut second = Box::pin(bench.exec("a", "wait"));
+    tokio::select! {
+        _ = &mut second => panic!("the command ended"),
+        () = bench.waiting(3) => {}
+    }
+    let refused = bench.exec("a", "echo").await.unwrap_err();
+    assert_eq!(refused.code(), "LIMIT_EXCEEDED");
+    assert!(refused.to_string().starts_with("3 runs and commands are in progress"));
+
+    // Whoever goes away interrupts what they started, and stopping waits for nothing then.
+    drop((run, first, second));
+    bench.waiting(0).await;
+    let stopped = bench.service.stop_context(&bench.caller, &context.id).await.unwrap();
+    assert!(!stopped.busy);
+    assert_eq!(bench.exec("a", "echo").await.unwrap_err().code(), "CONTEXT_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn a_command_that_never_ran_is_an_error() {
+    let bench = Bench::new(Settings::default());
+    bench.context("a", None).await.unwrap();
+    let missing = bench.exec("a", "missing").await.unwrap_err();
+    assert_eq!(missing.to_string(), "The command was not started: command not found");
+    assert_eq!(missing.code(), "INVALID_PARAMS");
+    let large = bench.exec("a", &"x".repeat(200_000)).await.unwrap_err();
+    assert_eq!(large.code(), "INVALID_PARAMS");
+    let env = BTreeMap::from([("A".into(), "x".repeat(200_000))]);
+    let request = SpawnRequest { argv: vec!["ls".into()], env, ..SpawnRequest::default() };
+    assert_eq!(bench.service.spawn(&bench.caller, "a", request).await.unwrap_err().code(), "INVALID_PARAMS");
+    let late = ExecRequest { timeout: Some(Duration::MAX), ..ExecRequest::default() };
+    let late = bench.service.exec(&bench.caller, "a", late, CancellationToken::new()).await;
+    assert_eq!(late.unwrap_err().code(), "INVALID_PARAMS");
+}
+
+#[tokio::test]
+async fn a_callers_own_quotas_count() {
+    let bench = Bench::new(Settings::default());
+    let quotas = Quotas { contexts: Some(1), cpu_seconds: Some(10), ..Quotas::default() };
+    bench.service.set_quotas(&bench.caller, quotas);
+    bench.context("a", None).await.unwrap();
+    let refused = bench.context("b", None).await.unwrap_err();
+    assert!(matches!(refused, Error::TooManyContexts { live: 1, limit: 1 }));
+    bench.exec("a", "ls").await.unwrap();
+    bench.service.charge(&bench.caller, Duration::from_secs(11));
+    assert_eq!(bench.exec("a", "ls").await.unwrap_err().code(), "LIMIT_EXCEEDED");
+    assert_eq!(bench.run("a", "1").await.unwrap_err().code(), "LIMIT_EXCEEDED");
+    let spawned = bench.service.spawn(&bench.caller, "a", SpawnRequest::default()).await;
+    assert_eq!(spawned.unwrap_err().code(), "LIMIT_EXCEEDED");
+}
+
+#[tokio::test]
+async fn a_process_in_the_background_keeps_its_context() {
+    let bench = Bench::new(Settings { idle_timeout: Duration::from_millis(20), ..Settings::default() });
+    bench.context("a", None).await.unwrap();
+    let request = SpawnRequest { argv: vec!["server".into()], ..SpawnRequest::default() };
+    let process = bench.service.spawn(&bench.caller, "a", request).await.unwrap();
+    assert_eq!((process.id.as_str(), process.state), ("proc-1", ProcessState::Running));
+    bench.service.start();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(bench.service.find_context(&bench.caller, "a").is_ok());
+    bench.world.background.store(false, Ordering::SeqCst);
+    until(|| bench.service.find_context(&bench.caller, "a").is_err()).await;
+}
