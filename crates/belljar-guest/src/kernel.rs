@@ -60,6 +60,8 @@ pub(crate) struct RunJob {
 /// What the actors share.
 struct Shared {
     config: GuestConfig,
+    /// Bytes of memory and number of processes; told anew when they change.
+    limits: Cell<(u64, u32)>,
     supervisor: Rc<Supervisor>,
     processes: Rc<Processes>,
     /// Pids of live interpreters: they are spared when a sandbox is tidied.
@@ -76,8 +78,14 @@ pub(crate) struct Kernels {
 
 impl Kernels {
     pub(crate) fn new(config: GuestConfig, supervisor: Rc<Supervisor>, processes: Rc<Processes>) -> Self {
-        let shared =
-            Rc::new(Shared { config, supervisor, processes, pids: RefCell::default(), runs: Cell::new(0) });
+        let shared = Rc::new(Shared {
+            limits: Cell::new((config.memory_bytes, config.processes)),
+            config,
+            supervisor,
+            processes,
+            pids: RefCell::default(),
+            runs: Cell::new(0),
+        });
         let spawn = |language| {
             let (sender, jobs) = mpsc::channel(QUEUE);
             let actor = Actor { language, shared: Rc::clone(&shared), live: None, obituary: None };
@@ -101,6 +109,10 @@ impl Kernels {
         self.shared.next_run()
     }
 
+    pub(crate) fn set_limits(&self, memory_bytes: u64, processes: u32) {
+        self.shared.limits.set((memory_bytes, processes));
+    }
+
     pub(crate) fn tidy(&self, what: &str) -> Option<String> {
         self.shared.tidy(what)
     }
@@ -114,7 +126,7 @@ impl Shared {
 
     /// A sandbox that is nearly full of processes could not do anything next time.
     fn tidy(&self, what: &str) -> Option<String> {
-        let limit = self.config.processes as usize;
+        let limit = self.limits.get().1 as usize;
         let count = processes::count();
         if limit == 0 || count < limit - limit / 10 {
             return None;
@@ -208,7 +220,7 @@ impl Actor {
             return why.unwrap_or_default();
         }
         // Its socket closed: most likely it is dead, and its parent will say of what.
-        let limit = self.shared.config.memory_bytes >> 20;
+        let limit = self.shared.limits.get().0 >> 20;
         let told = match live.end {
             End::Zygote(end) => {
                 timeout(STATUS_LIMIT, end).await.ok().and_then(Result::ok).map(|end| match end {

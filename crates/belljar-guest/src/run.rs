@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use belljar_proto::{Ending, Event, FailureKind, ProgramError, Ran, Reply, Stream, Streaming};
+use belljar_proto::{Ending, Event, FailureKind, Language, ProgramError, Ran, Reply, Stream, Streaming};
 use rustix::process::{Signal, kill_process};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -79,7 +79,8 @@ impl Actor {
         let mut stderr = Tap::new(Stream::Stderr, job.limits.streaming, number, cap);
         let mut displays = Displays::default();
         let started = Instant::now();
-        let (outcome, cause) = live.run(&job, started, &mut stdout, &mut stderr, &mut displays).await;
+        let (outcome, cause) =
+            live.run(self.language, &job, started, &mut stdout, &mut stderr, &mut displays).await;
         let duration_us = started.elapsed().as_micros() as u64;
 
         let (ok, error, ending) = match outcome {
@@ -120,6 +121,7 @@ impl Actor {
 impl Live {
     async fn run(
         &mut self,
+        language: Language,
         job: &RunJob,
         started: Instant,
         stdout: &mut Tap,
@@ -167,6 +169,11 @@ impl Live {
                         break Outcome::Died(Some(format!("it ignored the interrupt for {seconds} s and was killed")));
                     }
                     Some((since, _)) => {
+                        if language == Language::Javascript {
+                            // The first signal is lost when it came before the code did. Nothing can catch it, so a
+                            // second one does no harm.
+                            let _ = kill_process(self.pid, Signal::INT);
+                        }
                         processes::interrupt_followers(self.pid);
                         deadline = since + KILL;
                     }

@@ -98,6 +98,7 @@ pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
                     let _ = waiting.send(wires);
                 }
             }
+            ToGuest::Limits { memory_bytes, processes } => guest.kernels.set_limits(memory_bytes, processes),
             ToGuest::KernelFailed { id, message } => supervisor.ended(id, KernelEnd::Failed(message)),
             ToGuest::KernelExited { id, status, out_of_memory } => {
                 supervisor.ended(id, KernelEnd::Exited { status, out_of_memory });

@@ -14,6 +14,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, unlinkat};
 use crate::{Doing, Result, protocol::Limits};
 
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+/// Counts processor time. Usually in the same hierarchy as cpu; a fourth one where it is not.
+const ACCOUNTING: &str = "cpuacct";
 const PERIOD_US: u64 = 100_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,21 +83,22 @@ fn below(mount: &Mount<'_>, path: &str) -> Option<PathBuf> {
 
 /// The directory of this process in each needed controller's hierarchy, if version 1 has them all.
 fn v1_bases(own: &str, mounts: &str) -> Option<Vec<PathBuf>> {
-    CONTROLLERS
-        .iter()
-        .map(|controller| {
-            let path = own.lines().find_map(|line| {
-                let (_, rest) = line.split_once(':')?;
-                let (controllers, path) = rest.split_once(':')?;
-                controllers.split(',').any(|c| c == *controller).then_some(path)
-            })?;
-            mounts
-                .lines()
-                .filter_map(parse_mount)
-                .find(|m| m.kind == "cgroup" && m.options.split(',').any(|o| o == *controller))
-                .and_then(|m| below(&m, path))
-        })
-        .collect()
+    let mut bases = CONTROLLERS.iter().map(|c| v1_base(own, mounts, c)).collect::<Option<Vec<_>>>()?;
+    bases.extend(v1_base(own, mounts, ACCOUNTING).filter(|base| *base != bases[1]));
+    Some(bases)
+}
+
+fn v1_base(own: &str, mounts: &str, controller: &str) -> Option<PathBuf> {
+    let path = own.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        controllers.split(',').any(|c| c == controller).then_some(path)
+    })?;
+    mounts
+        .lines()
+        .filter_map(parse_mount)
+        .find(|m| m.kind == "cgroup" && m.options.split(',').any(|o| o == controller))
+        .and_then(|m| below(&m, path))
 }
 
 /// The nearest ancestor in the unified hierarchy that passes memory, cpu and pids on to its children, or that
@@ -180,23 +183,34 @@ impl Cgroups {
 
     /// Makes the cgroup of one sandbox and sets its limits.
     pub(crate) fn create(&self, id: &str, limits: &Limits) -> Result<()> {
+        for dir in &self.dirs {
+            mkdirat(dir, id, Mode::from_raw_mode(0o755)).doing(|| format!("make the cgroup of {id}"))?;
+        }
+        self.limit(id, limits)
+    }
+
+    /// Sets or changes the limits of a sandbox.
+    pub(crate) fn limit(&self, id: &str, limits: &Limits) -> Result<()> {
         let quota = (limits.cpus * PERIOD_US as f64) as u64;
         for (at, dir) in self.dirs.iter().enumerate() {
-            mkdirat(dir, id, Mode::from_raw_mode(0o755)).doing(|| format!("make the cgroup of {id}"))?;
             let set = |file: &str, value: String| {
                 write_at(dir, &format!("{id}/{file}"), &value).doing(|| format!("set {file} to {value}"))
             };
             let memory = limits.memory_bytes.to_string();
-            match (&self.version, CONTROLLERS[at]) {
+            match (&self.version, CONTROLLERS.get(at).copied().unwrap_or(ACCOUNTING)) {
                 (Version::V1, "memory") => {
+                    // Absent where the kernel does not account for swap; then there is nothing to limit either. It is
+                    // never less than the other one, so it goes first on the way up and last on the way down.
+                    let with_swap = || write_at(dir, &format!("{id}/memory.memsw.limit_in_bytes"), &memory);
+                    let _ = with_swap();
                     set("memory.limit_in_bytes", memory.clone())?;
-                    // Absent where the kernel does not account for swap; then there is nothing to limit either.
-                    let _ = write_at(dir, &format!("{id}/memory.memsw.limit_in_bytes"), &memory);
+                    let _ = with_swap();
                 }
                 (Version::V1, "cpu") => {
                     set("cpu.cfs_period_us", PERIOD_US.to_string())?;
                     set("cpu.cfs_quota_us", quota.to_string())?;
                 }
+                (Version::V1, ACCOUNTING) => {}
                 (Version::V1, _) => set("pids.max", limits.processes.to_string())?,
                 (Version::V2, _) => {
                     set("memory.max", memory)?;
@@ -237,6 +251,15 @@ impl Cgroups {
         text.lines().find_map(|l| l.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
     }
 
+    fn accounting(&self) -> &OwnedFd {
+        self.dirs.get(CONTROLLERS.len()).unwrap_or(&self.dirs[self.dirs.len().min(2) - 1])
+    }
+
+    pub(crate) fn counts_cpu(&self) -> bool {
+        let file = if self.version == Version::V1 { "cpuacct.usage" } else { "cpu.stat" };
+        read_at(self.accounting(), file).is_ok()
+    }
+
     /// Processor time in microseconds and memory in bytes that a sandbox has used and uses.
     pub(crate) fn usage(&self, id: &str) -> (u64, u64) {
         let number = |dir: &OwnedFd, file: &str| {
@@ -244,8 +267,7 @@ impl Cgroups {
         };
         match self.version {
             Version::V1 => {
-                // In the same hierarchy as cpu wherever systemd or we mounted them.
-                let cpu = number(&self.dirs[1], "cpuacct.usage").unwrap_or(0) / 1000;
+                let cpu = number(self.accounting(), "cpuacct.usage").unwrap_or(0) / 1000;
                 (cpu, number(&self.dirs[0], "memory.usage_in_bytes").unwrap_or(0))
             }
             Version::V2 => {
@@ -302,6 +324,18 @@ mod tests {
         let bases = v1_bases(own, MOUNTS_V1).unwrap();
         let expected = ["/sys/fs/cgroup/memory/x", "/sys/fs/cgroup/cpu,cpuacct/", "/sys/fs/cgroup/pids/deep"];
         assert_eq!(bases, expected.map(PathBuf::from));
+    }
+
+    #[test]
+    fn processor_time_may_be_counted_in_a_hierarchy_of_its_own() {
+        let mounts = format!(
+            "{}\n34 28 0:30 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct",
+            MOUNTS_V1.replace("cpu,cpuacct", "cpu")
+        );
+        let bases =
+            v1_bases("9:pids:/docker/abc\n4:memory:/x\n2:cpuacct:/y\n1:cpu:/\n0::/", &mounts).unwrap();
+        assert_eq!(bases[3], Path::new("/sys/fs/cgroup/cpuacct/y"));
+        assert_eq!(bases.len(), 4);
     }
 
     #[test]

@@ -63,6 +63,15 @@ struct Fork {
     kernel: u64,
 }
 
+/// What this machine gives to sandboxes.
+#[derive(Clone)]
+struct Ready {
+    cgroups: String,
+    landlock: u32,
+    weaker: Vec<String>,
+    counts_cpu: bool,
+}
+
 struct Jailer {
     /// `None` while it waits for the next one.
     server: Option<Packets>,
@@ -74,7 +83,7 @@ struct Jailer {
     waits_until: Option<Instant>,
     fingerprint: String,
     /// Told to every server.
-    ready: (String, u32, Vec<String>),
+    ready: Ready,
     zygote_ready: Option<(f64, String)>,
     zygote_began: Instant,
     outside: Outside,
@@ -110,7 +119,8 @@ impl Jailer {
         match prepare::prepare(&spec, guest, server.as_fd()) {
             Ok(Prepared { mould, run_dir, uid_base, weaker, outside, door }) => {
                 let cgroups = mould.cgroups.as_ref().map_or("none".into(), Cgroups::describe);
-                let ready = (cgroups, mould.policy.landlock.abi, weaker);
+                let counts_cpu = mould.cgroups.as_ref().is_some_and(Cgroups::counts_cpu);
+                let ready = Ready { cgroups, landlock: mould.policy.landlock.abi, weaker, counts_cpu };
                 let epoll = match epoll::create(epoll::CreateFlags::CLOEXEC) {
                     Ok(epoll) => epoll,
                     Err(e) => return Err((server, JailError::new("make an epoll", e))),

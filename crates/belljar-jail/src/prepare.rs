@@ -145,8 +145,10 @@ fn become_first_of_a_pid_namespace(server: BorrowedFd<'_>, lasting: bool) -> Res
             .map(drop)
             .doing(|| "die with the first process".into()),
         sys::Forked::Parent { pid, pidfd } => {
-            // One that lasts ends by itself: its server going away means nothing.
-            if !lasting {
+            if lasting {
+                // It ends by itself: its server going away means nothing. Nothing may seem open that it has closed.
+                let _ = sys::close_all_but(&mut [pidfd.as_raw_fd()]);
+            } else {
                 watch_over(server, pidfd.as_fd());
             }
             sys::exit_now(sys::wait_for(pid))

@@ -23,7 +23,7 @@ pub use belljar_proto::{
 use crate::JailError;
 
 /// The most descriptors one packet may carry.
-pub const MAX_FDS: usize = 8;
+pub const MAX_FDS: usize = 12;
 
 /// The uid and gid of everything inside a sandbox, as seen from inside.
 pub const INSIDE_ID: u32 = 1000;
@@ -111,7 +111,7 @@ pub struct ZygoteSpec {
     pub preload: Vec<String>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     pub cpus: f64,
     pub memory_bytes: u64,
@@ -129,11 +129,12 @@ pub enum ToJailer {
         limits: Limits,
         first: Option<Language>,
     },
-    /// From here on the sandbox is somebody's: it gets their volumes, and survives the server. `label` is handed to
-    /// the next one.
+    /// From here on the sandbox is somebody's: it gets their limits and volumes, and survives the server. `label` is
+    /// handed to the next one.
     Claim {
         id: String,
         label: String,
+        limits: Limits,
         volumes: Vec<Volume>,
     },
     Dial {
@@ -158,6 +159,8 @@ pub enum FromJailer {
         cgroups: String,
         landlock: u32,
         weaker: Vec<String>,
+        /// Whether the processor time of sandboxes can be told.
+        counts_cpu: bool,
     },
     /// Nothing can be made here.
     Unusable {

@@ -12,7 +12,8 @@ use std::{
 
 use rustix::{
     mount::{
-        MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, unmount,
+        MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
+        mount_remount, unmount,
     },
     process::{chdir, pivot_root},
 };
@@ -86,21 +87,33 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<()> {
 
 /// Mounts what belongs to one sandbox alone. Runs in the sandbox's first process, before it drops anything.
 pub(crate) fn mount_private(limits: &Limits, uid: u32) -> Result<()> {
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    // Together less than the default memory limit, which they count towards.
-    let sizes = [limits.workspace_bytes, limits.tmp_bytes, limits.workspace_bytes / 2, SHARED_MEMORY];
-    for (path, size) in PRIVATE.iter().zip(sizes) {
-        // One inode for every 8 KiB keeps a flood of empty files from eating kernel memory.
-        let inodes = (size / 8192).max(1024);
-        let mode = if *path == "/workspace" || *path == "/outputs" { "755" } else { "1777" };
-        let options = CString::new(format!("size={size},nr_inodes={inodes},mode={mode},uid={uid},gid={uid}"))
-            .doing(String::new)?;
-        mount("belljar", *path, "tmpfs", flags, Some(options.as_c_str()))
+    for (path, size, inodes) in private(limits) {
+        let mode = if path == "/workspace" || path == "/outputs" { "755" } else { "1777" };
+        let options = format!("size={size},nr_inodes={inodes},mode={mode},uid={uid},gid={uid}");
+        let options = CString::new(options).doing(String::new)?;
+        mount("belljar", path, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(options.as_c_str()))
             .doing(|| format!("mount {path}"))?;
     }
     mount_proc("/proc")?;
     // The kernel's command line is the host's business.
     mount_bind_recursive("/dev/null", "/proc/cmdline").doing(|| "cover /proc/cmdline".into())
+}
+
+/// Gives the same file systems other sizes. Runs in the mount namespace of the sandbox.
+pub(crate) fn resize_private(limits: &Limits) -> Result<()> {
+    for (path, size, inodes) in private(limits) {
+        let options = CString::new(format!("size={size},nr_inodes={inodes}")).doing(String::new)?;
+        mount_remount(path, MountFlags::NOSUID | MountFlags::NODEV, options.as_c_str())
+            .doing(|| format!("resize {path}"))?;
+    }
+    Ok(())
+}
+
+/// Path, size and number of files of each. Together less than the memory limit, which they count towards.
+fn private(limits: &Limits) -> impl Iterator<Item = (&'static str, u64, u64)> {
+    let sizes = [limits.workspace_bytes, limits.tmp_bytes, limits.workspace_bytes / 2, SHARED_MEMORY];
+    // One inode for every 8 KiB keeps a flood of empty files from eating kernel memory.
+    PRIVATE.into_iter().zip(sizes).map(|(path, size)| (path, size, (size / 8192).max(1024)))
 }
 
 fn mount_proc(at: &str) -> Result<()> {

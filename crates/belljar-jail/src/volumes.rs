@@ -17,7 +17,8 @@ use rustix::{
 
 use crate::{
     Doing, JailError, Result,
-    protocol::{INSIDE_ID, Volume},
+    protocol::{INSIDE_ID, Limits, Volume},
+    root,
     sandbox::Sandbox,
     sys,
 };
@@ -80,6 +81,11 @@ impl Outside {
             )
             .doing(|| format!("put the volume at {}", volume.target))
         })
+    }
+
+    /// Changes the sizes of a sandbox's own file systems.
+    pub(crate) fn resize(&self, sandbox: &Sandbox, limits: &Limits) -> Result<()> {
+        self.visiting(&sandbox.pidfd, || root::resize_private(limits))
     }
 
     /// Does something in another mount namespace and comes back, whatever came of it.

@@ -22,6 +22,11 @@ pub enum ToGuest {
     Kernel {
         id: u64,
     },
+    /// The limits were changed; told so that messages can name them.
+    Limits {
+        memory_bytes: u64,
+        processes: u32,
+    },
     KernelFailed {
         id: u64,
         message: String,

@@ -16,7 +16,7 @@ impl SandboxService {
     pub(crate) async fn claim(&self, context: &Context, sandbox: &Sandbox) -> Result<(), BackendError> {
         let mounts = self.settings.volumes.mounts(&context.caller);
         let mounts = mounts.map_err(|e| BackendError::new(format!("no volume for this caller: {e}")))?;
-        sandbox.machine.claim(&context.label().encode(), &mounts).await?;
+        sandbox.machine.claim(&context.label().encode(), &context.limits, &mounts).await?;
         self.usage.owned_by(sandbox.machine.id(), &context.caller, true);
         Ok(())
     }
@@ -60,7 +60,7 @@ impl SandboxService {
         match connected {
             Ok(guest) => {
                 self.usage.owned_by(machine.id(), &Caller::new(&label.caller), false);
-                let context = Context::revived(label, Sandbox { machine, guest });
+                let context = Context::revived(label, Sandbox::new(machine, guest));
                 self.keep(Arc::new(context));
                 true
             }
@@ -73,9 +73,10 @@ impl SandboxService {
 
     /// Lets claimed sandboxes live on when this process ends.
     pub async fn leave(&self) {
+        // First of all: from here on nothing that is dropped ends a sandbox.
+        self.backend.leave();
         self.stopping.cancel();
         self.pool.clear();
-        self.backend.leave();
     }
 
     /// Begins to end everything, without waiting for it.

@@ -60,6 +60,8 @@ pub struct Isolation {
     pub landlock: u32,
     /// What is missing but was not required.
     pub weaker: Vec<String>,
+    /// Whether the processor time of sandboxes can be told.
+    pub counts_cpu: bool,
 }
 
 /// A directory of the host that a sandbox sees.
@@ -121,8 +123,8 @@ pub trait Backend: Send + Sync {
 #[async_trait]
 pub trait Machine: Send + Sync {
     fn id(&self) -> &str;
-    /// Makes it somebody's. The label comes back with [`Survivor`]; claiming again changes it.
-    async fn claim(&self, label: &str, mounts: &[Mount]) -> Result<(), BackendError>;
+    /// Makes it somebody's, with limits that may differ from those it was made with if there are cgroups. The label comes back with [`Survivor`]; claiming again changes it.
+    async fn claim(&self, label: &str, limits: &Limits, mounts: &[Mount]) -> Result<(), BackendError>;
     /// A new stream to the guest.
     async fn dial(&self) -> Result<UnixStream, BackendError>;
     /// Ends the sandbox and waits until nothing of it is left. Safe to repeat.

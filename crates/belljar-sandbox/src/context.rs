@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::{
-    Caller, ContextInfo, Error, Flavor, Limits, NewContext,
+    Caller, ContextInfo, Ending, Error, Flavor, Limits, NewContext, RunOutcome,
     label::{self, Label},
     sandbox::Sandbox,
 };
@@ -43,6 +43,8 @@ pub(crate) struct Context {
     last_used: Mutex<(Timestamp, Instant)>,
     runs: AtomicU64,
     stopping: AtomicBool,
+    /// What the one who runs code next must know.
+    word: Mutex<Option<String>>,
 }
 
 /// A command in progress.
@@ -75,6 +77,7 @@ impl Context {
             last_used: Mutex::new((now, Instant::now())),
             runs: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
+            word: Mutex::default(),
         }
     }
 
@@ -136,6 +139,25 @@ impl Context {
         let sandbox = Arc::new(sandbox);
         *self.sandbox.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&sandbox);
         sandbox
+    }
+
+    /// Remembers that state was lost in a run whose caller has gone.
+    pub(crate) fn leave_word(&self, outcome: &Result<RunOutcome, Error>) {
+        let lost = match outcome.as_ref().map(|outcome| &outcome.ending) {
+            Ok(Ending::KernelDied { why }) => {
+                format!("The interpreter died: {why}. Variables and imports are gone.")
+            }
+            Ok(Ending::SandboxEnded { why }) => {
+                format!("The sandbox ended: {why}. Variables, imports and files are gone.")
+            }
+            _ => return,
+        };
+        let word = format!("In an earlier run, which was cancelled: {lost}");
+        *self.word.lock().unwrap_or_else(PoisonError::into_inner) = Some(word);
+    }
+
+    pub(crate) fn take_word(&self) -> Option<String> {
+        self.word.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn next_run(&self) -> u64 {

@@ -64,7 +64,7 @@ impl SandboxService {
         let context = self.find(caller, context)?;
         let limit = self.time_limit(request.timeout)?;
         check_size(&request.argv, request.cwd.as_deref(), &request.env)?;
-        self.ledger.check(caller)?;
+        self.check_cpu(caller)?;
         let running = self.ledger.begin(caller)?;
         let busy = context.begin_command()?;
         // As for runs: a caller who goes away interrupts the command instead of losing track of it.

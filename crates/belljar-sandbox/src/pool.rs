@@ -78,9 +78,12 @@ impl Pool {
         self.ready().values().map(VecDeque::len).sum()
     }
 
-    /// A ready sandbox, or a new one when none with these limits is waiting.
+    /// A ready sandbox, or a new one when none is waiting that can get these limits.
     pub(crate) async fn take(&self, language: Language, limits: &Limits) -> Result<Sandbox, BackendError> {
-        if *limits == self.limits
+        // Limits of processes cannot be changed later; those of cgroups can.
+        let can_change =
+            self.backend.isolation().cgroups != "none" && limits.processes == self.limits.processes;
+        if (*limits == self.limits || can_change)
             && let Some(sandbox) = self.ready_one(language)
         {
             return Ok(sandbox);

@@ -112,7 +112,7 @@ impl SandboxService {
     ) -> Result<ProcessStatus, Error> {
         let context = self.find(caller, context)?;
         check_size(&request.argv, request.cwd.as_deref(), &request.env)?;
-        self.ledger.check(caller)?;
+        self.check_cpu(caller)?;
         context.touch();
         let sandbox = self.living(&context, &mut Vec::new()).await?;
         let SpawnRequest { argv, shell, cwd, env, timeout, trace } = request;
@@ -233,6 +233,17 @@ impl SandboxService {
 pub(crate) async fn any_running(sandbox: &Sandbox) -> bool {
     let listed = timeout(LIST_LIMIT, list(sandbox)).await;
     listed.is_ok_and(|listed| listed.is_ok_and(|all| all.iter().any(|p| p.state == ProcessState::Running)))
+}
+
+/// Ends all that runs in the background.
+pub(crate) async fn end_all(sandbox: &Sandbox) {
+    let Ok(Ok(listed)) = timeout(LIST_LIMIT, list(sandbox)).await else { return };
+    for process in listed.iter().filter(|process| process.state == ProcessState::Running) {
+        let Ok(process) = number(&process.id) else { continue };
+        let kill = ask(sandbox, Call::Signal { process, signal: SignalName::Kill }, &[], None);
+        // A guest that does not obey loses its sandbox soon.
+        let _ = timeout(LIST_LIMIT, kill).await;
+    }
 }
 
 async fn list(sandbox: &Sandbox) -> Result<Vec<ProcessStatus>, Error> {

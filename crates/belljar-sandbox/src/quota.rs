@@ -139,12 +139,6 @@ impl Ledger {
         Ok(Running { ledger: Arc::clone(self), caller: caller.clone(), stop })
     }
 
-    /// Callers that have something in progress.
-    pub(crate) fn running(&self) -> Vec<Caller> {
-        let accounts = self.accounts();
-        accounts.iter().filter(|(_, account)| account.runs > 0).map(|(caller, _)| caller.clone()).collect()
-    }
-
     /// Stops everything that a caller has in progress. What begins later is not concerned.
     pub(crate) fn interrupt(&self, caller: &Caller, why: &str) {
         let mut accounts = self.accounts();

@@ -1,7 +1,7 @@
 //! A sandbox in use: the machine, and the client of its guest.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -29,6 +29,8 @@ const REASON_LIMIT: Duration = Duration::from_secs(1);
 pub(crate) struct Sandbox {
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) guest: GuestClient,
+    /// Set when we ended it, and not at its owner's wish.
+    why: OnceLock<String>,
 }
 
 /// What came of a run, before it is told as an outcome.
@@ -55,6 +57,10 @@ pub(crate) struct Attended {
 }
 
 impl Sandbox {
+    pub(crate) fn new(machine: Arc<dyn Machine>, guest: GuestClient) -> Self {
+        Self { machine, guest, why: OnceLock::new() }
+    }
+
     /// A sandbox with an interpreter that is ready to run code.
     pub(crate) async fn create(
         backend: &dyn Backend,
@@ -69,7 +75,7 @@ impl Sandbox {
             .await
             .map_err(|e| BackendError::new(e.to_string()))?;
         let connected = started.elapsed();
-        let sandbox = Self { machine, guest };
+        let sandbox = Self::new(machine, guest);
         sandbox.start_kernel(language).await?;
         let ready = started.elapsed();
         tracing::debug!(?made, ?connected, ?ready, "sandbox with {language}");
@@ -91,6 +97,9 @@ impl Sandbox {
 
     /// Why it ended, once it has.
     pub(crate) async fn reason(&self) -> String {
+        if let Some(why) = self.why.get() {
+            return why.clone();
+        }
         timeout(REASON_LIMIT, self.machine.ended())
             .await
             .unwrap_or_else(|_| "its guest stopped talking".into())
@@ -195,6 +204,12 @@ impl Sandbox {
     pub(crate) async fn broke_protocol(&self, how: &str) -> String {
         self.end().await;
         GuestError::Nonsense(how.into()).to_string()
+    }
+
+    pub(crate) async fn end_because(&self, why: &str) {
+        // The first reason is the one.
+        let _ = self.why.set(why.trim_end_matches('.').to_owned());
+        self.end().await;
     }
 
     pub(crate) async fn end(&self) {

@@ -200,6 +200,10 @@ impl SandboxService {
         Ok(info)
     }
 
+    pub(crate) fn contexts_of(&self, caller: &Caller) -> Vec<Arc<Context>> {
+        lock(&self.contexts).values().filter(|context| context.caller == *caller).cloned().collect()
+    }
+
     pub(crate) fn keep(&self, context: Arc<Context>) {
         lock(&self.contexts).insert(context.id.clone(), context);
     }
@@ -288,7 +292,7 @@ impl SandboxService {
     ) -> Result<RunOutcome, Error> {
         let context = self.find(caller, context)?;
         let limit = self.time_limit(request.timeout)?;
-        self.ledger.check(caller)?;
+        self.check_cpu(caller)?;
         let waiting = context.join_queue(MAX_WAITING)?;
         let turn = tokio::select! {
             turn = Arc::clone(&context.turn).lock_owned() => turn,
@@ -309,6 +313,10 @@ impl SandboxService {
             if let (Ok(outcome), Some(why)) = (&mut outcome, stopped) {
                 outcome.notes.push(why);
             }
+            if cancel.is_cancelled() {
+                // Nobody may be there to read it, and then the next one must know.
+                context.leave_word(&outcome);
+            }
             context.touch();
             drop((turn, running));
             outcome
@@ -316,6 +324,20 @@ impl SandboxService {
         let outcome = task.await.unwrap_or_else(|e| Err(Error::Internal(format!("the run was lost: {e}"))));
         drop(interrupt_on_drop.disarm());
         outcome
+    }
+
+    /// Whether a caller may use more processor time now.
+    pub(crate) fn check_cpu(&self, caller: &Caller) -> Result<(), Error> {
+        if self.ledger.quotas(caller).cpu_seconds.is_some_and(|limit| limit > 0)
+            && !self.backend.isolation().counts_cpu
+        {
+            return Err(Error::NotReady(
+                "processor time is limited for this caller, but cannot be counted on this machine (it takes cgroups \
+                 with cpuacct, or version 2); tell the operator"
+                    .into(),
+            ));
+        }
+        self.ledger.check(caller)
     }
 
     /// The time limit of something that asks for this one.
@@ -338,7 +360,7 @@ impl SandboxService {
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<RunOutcome, Error> {
-        let mut notes = Vec::new();
+        let mut notes: Vec<String> = context.take_word().into_iter().collect();
         let sandbox = self.living(context, &mut notes).await?;
         let number = context.next_run();
         let started = Instant::now();

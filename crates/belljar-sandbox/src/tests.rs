@@ -82,7 +82,7 @@ impl Machine for FakeMachine {
         "fake"
     }
 
-    async fn claim(&self, _: &str, _: &[Mount]) -> Result<(), BackendError> {
+    async fn claim(&self, _: &str, _: &Limits, _: &[Mount]) -> Result<(), BackendError> {
         Ok(())
     }
 

@@ -124,6 +124,9 @@ impl Settings {
         let mut limits = self.limits.clone();
         if let Some(flavor) = flavor {
             (limits.cpus, limits.memory_bytes) = self.flavors[flavor as usize];
+            // Files count towards memory: a full workspace must not leave programs without any.
+            limits.workspace_bytes = limits.workspace_bytes.min(limits.memory_bytes / 2);
+            limits.tmp_bytes = limits.tmp_bytes.min(limits.memory_bytes / 8);
         }
         limits
     }

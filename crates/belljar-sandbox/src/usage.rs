@@ -1,17 +1,24 @@
 //! What sandboxes have used, charged to their callers; and what happens to those who use too much.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use crate::{Caller, SandboxService, Used};
+use crate::{Caller, SandboxService, Used, processes};
 
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Interrupted programs have so long to stop using what they have had too much of.
+const GRACE: Duration = Duration::from_secs(5);
+/// Processor time per [`INTERVAL`] that an idle sandbox may use.
+const AT_REST: Duration = Duration::from_millis(50);
+/// Less is left to the host.
+const LEAST_FREE: u64 = 256 << 20;
+const SHARED: &str = "/volumes/shared";
 
 /// Whose each sandbox is, and what of its use was charged.
 #[derive(Default)]
@@ -36,6 +43,11 @@ impl Usage {
         self.owned().insert(machine.into(), Owned { caller: caller.clone(), charged });
     }
 
+    /// Those who have a sandbox.
+    fn callers(&self) -> HashSet<Caller> {
+        self.owned().values().map(|own| own.caller.clone()).collect()
+    }
+
     /// What each caller has used since the last time.
     fn settle(&self, used: Vec<Used>) -> Vec<(Caller, Duration)> {
         let mut owned = self.owned();
@@ -55,6 +67,16 @@ impl Usage {
     }
 }
 
+/// What is known of one caller from one look to the next.
+#[derive(Default)]
+struct Watched {
+    /// Bytes in its volume, when that was looked at last, and how long that took.
+    volume: u64,
+    looked: Option<(Instant, Duration)>,
+    /// Since when it has been using too much.
+    over: Option<Instant>,
+}
+
 impl SandboxService {
     /// Bytes of memory that all sandboxes use.
     pub fn sandbox_memory(&self) -> u64 {
@@ -62,38 +84,84 @@ impl SandboxService {
     }
 
     pub(crate) async fn keep_accounts(&self) {
-        // What a caller's volume held when it was last looked at.
-        let mut volumes: HashMap<Caller, u64> = HashMap::new();
+        let mut watched: HashMap<Caller, Watched> = HashMap::new();
         loop {
             tokio::time::sleep(INTERVAL).await;
-            for (caller, used) in self.usage.settle(self.backend.usage().await) {
-                self.ledger.charge(&caller, used);
+            let mut used: HashMap<Caller, Duration> = HashMap::new();
+            for (caller, cpu) in self.usage.settle(self.backend.usage().await) {
+                self.ledger.charge(&caller, cpu);
+                *used.entry(caller).or_default() += cpu;
             }
-            for caller in self.ledger.running() {
-                if let Err(error) = self.ledger.check(&caller) {
-                    self.ledger.interrupt(&caller, &error.to_string());
-                    continue;
+            let callers = self.usage.callers();
+            watched.retain(|caller, _| callers.contains(caller));
+            for caller in callers {
+                let watched = watched.entry(caller.clone()).or_default();
+                let cpu = used.get(&caller).copied().unwrap_or_default();
+                match self.too_much(&caller, cpu, watched).await {
+                    Verdict::Fine => watched.over = None,
+                    Verdict::Idle => {}
+                    Verdict::TooMuch(why) => {
+                        let since = *watched.over.get_or_insert_with(Instant::now);
+                        self.stop_using(&caller, &why, since.elapsed() > GRACE).await;
+                    }
                 }
-                self.check_volume(&caller, &mut volumes).await;
             }
         }
     }
 
-    /// A volume over its limit stops whatever makes it grow; what makes it shrink may go on.
-    async fn check_volume(&self, caller: &Caller, volumes: &mut HashMap<Caller, u64>) {
+    async fn too_much(&self, caller: &Caller, cpu: Duration, watched: &mut Watched) -> Verdict {
+        if let Err(error) = self.ledger.check(caller) {
+            return if cpu > AT_REST { Verdict::TooMuch(error.to_string()) } else { Verdict::Idle };
+        }
+        // Looking must not become the main work of this machine.
+        if watched.looked.is_some_and(|(looked, took)| looked.elapsed() < took * 20) {
+            return if watched.over.is_some() { Verdict::Idle } else { Verdict::Fine };
+        }
         let limit = self.ledger.quotas(caller).disk.unwrap_or(u64::MAX);
-        let (store, whose) = (self.settings.volumes.clone(), caller.clone());
-        let Ok(used) = tokio::task::spawn_blocking(move || store.used(&whose)).await else { return };
-        let before = volumes.insert(caller.clone(), used).unwrap_or(0);
-        if used > limit && used > before {
-            let why = format!(
-                "The volume /volumes/shared holds {} MB, its limit is {} MB. Delete files there first",
+        let (store, whose, began) = (self.settings.volumes.clone(), caller.clone(), Instant::now());
+        let look = tokio::task::spawn_blocking(move || (store.used(&whose), store.free()));
+        let Ok((used, free)) = look.await else { return Verdict::Idle };
+        watched.looked = Some((Instant::now(), began.elapsed()));
+        let before = std::mem::replace(&mut watched.volume, used.unwrap_or(u64::MAX));
+        let grows = watched.volume > before || used.is_none();
+        let why = match used {
+            None => format!("The volume {SHARED} is too deep or has too many files. Delete some"),
+            Some(used) if used > limit => format!(
+                "The volume {SHARED} holds {} MB, its limit is {} MB. Delete files there first",
                 used >> 20,
                 limit >> 20
-            );
-            self.ledger.interrupt(caller, &why);
+            ),
+            Some(used) if used > 0 && free < LEAST_FREE => {
+                format!(
+                    "The disk that holds {SHARED} is nearly full. Delete files there, or tell the operator"
+                )
+            }
+            Some(_) => return Verdict::Fine,
+        };
+        if grows { Verdict::TooMuch(why) } else { Verdict::Idle }
+    }
+
+    /// Interrupts what a caller has in progress, which keeps its variables; or, if that was not enough, ends its
+    /// sandboxes.
+    async fn stop_using(&self, caller: &Caller, why: &str, at_once: bool) {
+        self.ledger.interrupt(caller, why);
+        for context in self.contexts_of(caller) {
+            let sandbox = context.sandbox();
+            if at_once {
+                tracing::warn!(caller = caller.as_str(), "sandbox of {} is ended: {why}", context.id);
+                sandbox.end_because(why).await;
+            } else {
+                processes::end_all(&sandbox).await;
+            }
         }
     }
+}
+
+enum Verdict {
+    Fine,
+    /// Over a limit, but not using any more.
+    Idle,
+    TooMuch(String),
 }
 
 #[cfg(test)]

@@ -2,15 +2,19 @@
 //! names.
 
 use std::{
+    ffi::CStr,
     fs, io,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{BorrowedFd, OwnedFd},
         unix::fs::DirBuilderExt,
     },
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, open, openat, statat};
+use rustix::{
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, chmodat, open, openat, statat, statvfs},
+    io::Errno,
+};
 use sha2::{Digest, Sha256};
 
 use crate::{Caller, Mount, VolumeInfo};
@@ -21,7 +25,9 @@ const SHARED: &str = "shared";
 const INSIDE: &str = "/volumes";
 /// Files that one look at a volume counts, and how deep it goes. Whoever has more is over any limit.
 const MAX_FILES: usize = 1_000_000;
-const MAX_DEPTH: usize = 64;
+const MAX_DEPTH: usize = 256;
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 #[derive(Debug, Clone, Default)]
 pub struct VolumeStore {
@@ -84,42 +90,65 @@ impl VolumeStore {
         Some(self.directory.as_ref()?.join(name))
     }
 
-    /// Bytes that a caller's volume takes up. Its content is the caller's doing: no link is followed, and no name of it
-    /// is ever part of a path.
-    pub(crate) fn used(&self, caller: &Caller) -> u64 {
-        let Some(path) = self.of(caller) else { return 0 };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let Ok(top) = open(path, flags, Mode::empty()) else { return 0 };
+    /// Bytes that a caller's volume takes up; `None` when that cannot be told. Its content is the caller's doing: no link
+    /// is followed, and no name of it is ever part of a path.
+    pub(crate) fn used(&self, caller: &Caller) -> Option<u64> {
+        let Some(path) = self.of(caller) else { return Some(0) };
+        let top = match open(path, DIRECTORY, Mode::empty()) {
+            Ok(top) => top,
+            Err(Errno::NOENT) => return Some(0),
+            Err(_) => return None,
+        };
         let mut used = 0;
         let mut files = 0;
-        let mut open_directories = vec![top];
-        while let Some(directory) = open_directories.pop() {
-            let Ok(entries) = Dir::read_from(&directory) else { continue };
-            for entry in entries.flatten() {
-                let name = entry.file_name();
-                if name == c"." || name == c".." {
-                    continue;
-                }
-                files += 1;
-                if files > MAX_FILES || open_directories.len() > MAX_DEPTH * 16 {
-                    return u64::MAX;
-                }
-                let Ok(stat) = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-                used += (stat.st_blocks as u64).saturating_mul(512);
-                if FileType::from_raw_mode(stat.st_mode) == FileType::Directory
-                    && let Ok(inner) = below(&directory, name)
-                {
-                    open_directories.push(inner);
+        // Entered, and not yet left: as many as the tree is deep.
+        let mut entered = vec![Dir::new(top).ok()?];
+        while let Some(directory) = entered.last_mut() {
+            let Some(entry) = directory.read() else {
+                entered.pop();
+                continue;
+            };
+            let entry = entry.ok()?;
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            files += 1;
+            let here = directory.fd().ok()?;
+            let Ok(stat) = statat(here, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            used += (stat.st_blocks as u64).saturating_mul(512);
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                match enter(here, name) {
+                    Ok(inner) => entered.push(Dir::new(inner).ok()?),
+                    // It was removed, or replaced, just now.
+                    Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                    Err(_) => return None,
                 }
             }
+            if files > MAX_FILES || entered.len() > MAX_DEPTH {
+                return None;
+            }
         }
-        used
+        Some(used)
+    }
+
+    /// Bytes that are free where volumes are.
+    pub(crate) fn free(&self) -> u64 {
+        let stat = self.directory.as_ref().and_then(|directory| statvfs(directory).ok());
+        stat.map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 }
 
-fn below(directory: &OwnedFd, name: &std::ffi::CStr) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(directory.as_fd(), name, flags, Mode::empty())
+fn enter(here: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
+    openat(here, name, DIRECTORY, Mode::empty()).or_else(|e| {
+        if e != Errno::ACCESS {
+            return Err(e);
+        }
+        // Hidden from an ordinary user's server, whose own directory it is.
+        chmodat(here, name, Mode::RWXU, AtFlags::SYMLINK_NOFOLLOW)
+            .or_else(|_| chmodat(here, name, Mode::RWXU, AtFlags::empty()))?;
+        openat(here, name, DIRECTORY, Mode::empty())
+    })
 }
 
 fn inside(name: &str) -> String {
@@ -208,8 +237,23 @@ mod tests {
         fs::create_dir(of(&ann).join("d")).unwrap();
         fs::write(of(&ann).join("d/f"), vec![1; 100_000]).unwrap();
         std::os::unix::fs::symlink("/usr", of(&ann).join("d/usr")).unwrap();
-        let used = store.used(&ann);
+        let used = store.used(&ann).unwrap();
         assert!((100_000..200_000).contains(&used), "{used}");
-        assert!(store.used(&bob) < 10_000);
+        assert!(store.used(&bob).unwrap() < 10_000);
+        assert_eq!(store.used(&Caller::new("nobody yet")), Some(0));
+    }
+
+    #[test]
+    fn a_volume_may_be_wide_but_not_deep_without_end() {
+        let home = tempfile::tempdir().unwrap();
+        let store = VolumeStore::open(home.path().join("volumes"), &[]).unwrap();
+        let ann = Caller::new("ann");
+        let volume = store.mounts(&ann).unwrap()[0].source.clone();
+        for n in 0..2000 {
+            fs::create_dir(volume.join(n.to_string())).unwrap();
+        }
+        assert!(store.used(&ann).is_some());
+        fs::create_dir_all(volume.join("x/".repeat(MAX_DEPTH + 1))).unwrap();
+        assert_eq!(store.used(&ann), None);
     }
 }

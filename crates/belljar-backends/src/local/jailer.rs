@@ -19,7 +19,7 @@ use belljar_jail::{
     protocol::{FromJailer, JAILER_GENERATION, JailerSpec, Packets, ToJailer, Usage},
     sweep::DOOR,
 };
-use belljar_sandbox::BackendError;
+use belljar_sandbox::{BackendError, Isolation};
 use rustix::event::{PollFd, PollFlags};
 use tokio::sync::{oneshot, watch};
 
@@ -32,7 +32,7 @@ const MAX_FINALS: usize = 100_000;
 /// What the jailer says about itself.
 #[derive(Debug, Clone)]
 pub(super) enum Report {
-    Ready { cgroups: String, landlock: u32, weaker: Vec<String> },
+    Ready(Isolation),
     ZygoteReady { seconds: f64, version: String },
     ZygoteLost { message: String },
     ZygoteFailed { message: String },
@@ -144,8 +144,8 @@ impl Jailer {
                     return None;
                 }
                 Ok(Some((FromJailer::Survivor { id, label }, _))) => found.survivors.push((id, label)),
-                Ok(Some((FromJailer::Ready { cgroups, landlock, weaker }, _))) => {
-                    found.ready = Report::Ready { cgroups, landlock, weaker };
+                Ok(Some((FromJailer::Ready { cgroups, landlock, weaker, counts_cpu }, _))) => {
+                    found.ready = Report::Ready(Isolation { cgroups, landlock, weaker, counts_cpu });
                     for (id, _) in &found.survivors {
                         found.jailer.watch_life(id);
                     }
@@ -178,8 +178,8 @@ impl Jailer {
     fn hear_out(&self, child: Option<Child>, report: &dyn Fn(Report)) {
         while let Ok(Some((message, mut fds))) = self.socket.receive_blocking::<FromJailer>() {
             match message {
-                FromJailer::Ready { cgroups, landlock, weaker } => {
-                    report(Report::Ready { cgroups, landlock, weaker })
+                FromJailer::Ready { cgroups, landlock, weaker, counts_cpu } => {
+                    report(Report::Ready(Isolation { cgroups, landlock, weaker, counts_cpu }));
                 }
                 FromJailer::Unusable { error } => report(Report::Unusable { error }),
                 FromJailer::ZygoteReady { seconds, version } => {

@@ -150,6 +150,8 @@ impl LocalBackend {
         };
         let mut survivors = Vec::new();
         for found in &found {
+            // So that they are left alone if we are told to leave before we know what to do with them.
+            lock(&self.others).push(Arc::clone(&found.jailer));
             self.listen(&found.jailer, None, began)?;
             survivors.extend(found.survivors.iter().map(|(id, label)| Left {
                 id: id.clone(),
@@ -167,9 +169,9 @@ impl LocalBackend {
             found.into_iter().partition(|found| found.fingerprint == fingerprint);
         let current = alike.pop();
         others.extend(alike);
-        for found in others {
-            found.jailer.retire();
-            lock(&self.others).push(found.jailer);
+        others.iter().for_each(|found| found.jailer.retire());
+        if let Some(current) = &current {
+            lock(&self.others).retain(|jailer| !Arc::ptr_eq(jailer, &current.jailer));
         }
         current
     }
@@ -201,14 +203,15 @@ impl LocalBackend {
 
     fn heard(&self, report: Report, began: Instant) {
         match report {
-            Report::Ready { cgroups, landlock, weaker } => {
+            Report::Ready(isolation) => {
                 let ms = began.elapsed().as_millis();
+                let Isolation { cgroups, landlock, .. } = &isolation;
                 tracing::info!("jailer ready after {ms} ms (cgroups {cgroups}, Landlock {landlock})");
-                for what in &weaker {
+                for what in &isolation.weaker {
                     tracing::warn!("weaker isolation: {what}");
                 }
                 // The same for as long as this jailer lives.
-                let _ = self.isolation.set(Isolation { cgroups, landlock, weaker });
+                let _ = self.isolation.set(isolation);
                 self.state.send_replace(State::Ready);
             }
             Report::ZygoteReady { seconds, version } => {
@@ -366,7 +369,7 @@ impl Machine for LocalMachine {
         &self.id
     }
 
-    async fn claim(&self, label: &str, mounts: &[Mount]) -> Result<(), BackendError> {
+    async fn claim(&self, label: &str, limits: &Limits, mounts: &[Mount]) -> Result<(), BackendError> {
         let volume = |mount: &Mount| Volume {
             source: mount.source.clone(),
             target: mount.target.clone(),
@@ -374,7 +377,12 @@ impl Machine for LocalMachine {
             ours: mount.ours,
         };
         let volumes = mounts.iter().map(volume).collect();
-        let claim = ToJailer::Claim { id: self.id.clone(), label: label.into(), volumes };
+        let claim = ToJailer::Claim {
+            id: self.id.clone(),
+            label: label.into(),
+            limits: jail_limits(limits),
+            volumes,
+        };
         self.jailer.request(&self.id, &claim).await.map(drop)
     }
 

@@ -222,6 +222,23 @@ class Kernel:
         self.unread = data[need:]
         return _decode(data[8:8 + head].decode())[0], data[8 + head:need].decode("utf-8", "replace")
 
+    def interrupt_waits(self):
+        """Whether this run was interrupted before it began: the signal is lost then, but its frame came first."""
+        try:
+            self.unread += self.sock.recv(1 << 16, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass
+        data = self.unread
+        while len(data) >= 8:
+            size, head = struct.unpack_from("<II", data)
+            if len(data) < 4 + size:
+                break
+            message = _decode(data[8:8 + head].decode())[0]
+            if message["t"] == "interrupt" and message["id"] == self.run_id:
+                return True
+            data = data[4 + size:]
+        return False
+
     def show(self, data, result=False):
         """Sends a bundle of MIME parts. A part that is too big leaves a note in the text instead."""
         parts, notes, total = {}, [], 0
@@ -428,6 +445,9 @@ class Kernel:
         self.active = True
         try:
             try:
+                if self.interrupt_waits():
+                    self.interrupted = True
+                    raise KeyboardInterrupt
                 self.execute(source)
                 self.leave_if_forked(0)
                 if self.swallowed is not None:

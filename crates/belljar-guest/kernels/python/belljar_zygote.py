@@ -25,7 +25,7 @@ import threading
 
 CONTROL = 3
 MAX_MESSAGE = 1 << 20
-MAX_FDS = 32
+MAX_FDS = 12
 EXIT_FATAL = 70
 
 # These libraries start threads on import unless told not to. (OpenMP does not: it starts them at the first

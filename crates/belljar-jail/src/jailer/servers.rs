@@ -6,21 +6,31 @@ use std::{
     time::Instant,
 };
 
-use super::{Jailer, SERVER};
+use rustix::event::epoll;
+
+use super::{Jailer, Ready, SERVER};
 use crate::{
     JailError, Result,
-    protocol::{FromJailer, JAILER_GENERATION, Packets, ToJailer, Usage, Volume},
+    protocol::{FromJailer, JAILER_GENERATION, Limits, Packets, ToGuest, ToJailer, Usage, Volume},
 };
 
 impl Jailer {
     pub(super) fn say_ready(&self) {
-        let (cgroups, landlock, weaker) = self.ready.clone();
-        self.tell(&FromJailer::Ready { cgroups, landlock, weaker }, &[]);
+        let Ready { cgroups, landlock, weaker, counts_cpu } = self.ready.clone();
+        self.tell(&FromJailer::Ready { cgroups, landlock, weaker, counts_cpu }, &[]);
+    }
+
+    /// Copies of the socket may be open elsewhere, so closing ours does not end the watching.
+    fn forget_server(&mut self) {
+        if let Some(server) = self.server.take() {
+            // Fails only when it was not watched.
+            let _ = epoll::delete(&self.epoll, &server);
+        }
     }
 
     /// The server is gone. True when there is something to keep for the next one.
     fn wait_for_another(&mut self) -> bool {
-        self.server = None;
+        self.forget_server();
         for sandbox in self.sandboxes.values().filter(|sandbox| sandbox.label.is_none()) {
             sandbox.kill();
         }
@@ -42,6 +52,7 @@ impl Jailer {
             let _ = server.send_now(&FromJailer::Busy, &[]);
             return;
         }
+        self.forget_server();
         if self.watch(SERVER, server.as_fd().as_raw_fd()).is_err() {
             return;
         }
@@ -94,10 +105,12 @@ impl Jailer {
                         self.tell(&FromJailer::Gone { id, why, cpu_us: 0 }, &[]);
                     }
                 },
-                ToJailer::Claim { id, label, volumes } => match self.claim(&id, label, &volumes) {
-                    Ok(()) => self.tell(&FromJailer::Claimed { id }, &[]),
-                    Err(error) => self.tell(&FromJailer::Refused { id, error }, &[]),
-                },
+                ToJailer::Claim { id, label, limits, volumes } => {
+                    match self.claim(&id, label, &limits, &volumes) {
+                        Ok(()) => self.tell(&FromJailer::Claimed { id }, &[]),
+                        Err(error) => self.tell(&FromJailer::Refused { id, error }, &[]),
+                    }
+                }
                 ToJailer::Usage { ids } => {
                     let usage = ids.into_iter().filter_map(|id| self.usage(id)).collect();
                     self.tell(&FromJailer::Usage { usage }, &[]);
@@ -115,10 +128,19 @@ impl Jailer {
         }
     }
 
-    fn claim(&mut self, id: &str, label: String, volumes: &[Volume]) -> Result<()> {
+    fn claim(&mut self, id: &str, label: String, limits: &Limits, volumes: &[Volume]) -> Result<()> {
         let sandbox = self.tokens.get(id).and_then(|token| self.sandboxes.get_mut(token));
         let sandbox = sandbox.ok_or_else(|| JailError::new(format!("claim sandbox {id}"), "it is gone"))?;
         if sandbox.label.is_none() {
+            if *limits != sandbox.limits {
+                let cgroups = self.mould.cgroups.as_ref();
+                let fixed = || JailError::new("change the limits of a sandbox", "there are no cgroups here");
+                cgroups.ok_or_else(fixed)?.limit(id, limits)?;
+                self.outside.resize(sandbox, limits)?;
+                sandbox.limits = limits.clone();
+                let memory_bytes = limits.memory_bytes;
+                sandbox.tell(&ToGuest::Limits { memory_bytes, processes: limits.processes });
+            }
             for volume in volumes {
                 self.outside.attach(sandbox, volume)?;
             }

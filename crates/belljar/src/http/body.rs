@@ -1,16 +1,21 @@
 //! Bodies within limits: of one, in size and time, and of all together, in memory.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use axum::{
     body::Body,
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
 };
+use belljar_sandbox::Caller;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::reply::{self, INVALID_REQUEST, Reply};
+use super::reply::{self, INVALID_REQUEST, REFUSED, Reply};
 use crate::observe::metrics::Denied;
 
 /// A body that is not there after this long does not come.
@@ -24,17 +29,46 @@ const THROWN_AWAY: u64 = 256 << 20;
 pub(super) struct Bodies {
     limit: usize,
     room: Arc<Semaphore>,
+    /// What each caller holds of it.
+    held: Arc<Mutex<HashMap<Caller, usize>>>,
 }
 
-/// Gives its room back when dropped.
-pub(super) struct Room(#[expect(dead_code, reason = "held, not read")] OwnedSemaphorePermit);
+/// Room for a body that is not small. Given back when dropped.
+pub(super) struct Room {
+    permit: Option<OwnedSemaphorePermit>,
+    held: Arc<Mutex<HashMap<Caller, usize>>>,
+    caller: Caller,
+    units: usize,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut held = lock(&self.held);
+        if let Some(units) = held.get_mut(&self.caller) {
+            *units -= self.units;
+            if *units == 0 {
+                held.remove(&self.caller);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Bodies {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, room: Arc::new(Semaphore::new(TOTAL.max(limit) / UNIT)) }
+        let total = TOTAL.max(4 * limit) / UNIT;
+        Self { limit, room: Arc::new(Semaphore::new(total)), held: Arc::default() }
     }
 
-    pub(super) async fn read(&self, headers: &HeaderMap, body: Body) -> Result<(Bytes, Room), Reply> {
+    pub(super) async fn read(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+        caller: &Caller,
+    ) -> Result<(Bytes, Room), Reply> {
         let announced =
             headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         let expects = headers.contains_key(header::EXPECT);
@@ -42,16 +76,17 @@ impl Bodies {
             let small_enough = announced.is_some_and(|length| length <= THROWN_AWAY);
             return Err(self.too_large((!expects && small_enough).then_some(body)).await);
         }
-        let wanted = announced.map_or(self.limit, |length| length as usize).div_ceil(UNIT).max(1);
-        let read = async {
-            // The limit is a fraction of the room, so this only waits for others to finish.
-            let room =
-                self.room.clone().acquire_many_owned(wanted as u32).await.map_err(|_| Failure::Broken)?;
-            Ok((self.collect(body, announced).await?, Room(room)))
-        };
-        match tokio::time::timeout(TIME, read).await {
+        match tokio::time::timeout(TIME, self.collect(body, caller)).await {
             Ok(Ok(read)) => Ok(read),
             Ok(Err(Failure::TooLarge(rest))) => Err(self.too_large(Some(rest)).await),
+            Ok(Err(Failure::TooMuch)) => {
+                let message =
+                    "Your large requests in progress take up too much memory: wait for some of them";
+                let mut refused =
+                    reply::denied(Denied::Size, StatusCode::TOO_MANY_REQUESTS, REFUSED, message);
+                refused.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+                Err(closing(refused))
+            }
             Ok(Err(Failure::Broken)) => {
                 let message = "The body ended early or could not be read";
                 Err(reply::refusal(StatusCode::BAD_REQUEST, INVALID_REQUEST, message))
@@ -65,18 +100,45 @@ impl Bodies {
         }
     }
 
-    async fn collect(&self, mut body: Body, announced: Option<u64>) -> Result<Bytes, Failure> {
-        let mut collected =
-            BytesMut::with_capacity(announced.map_or(0, |length| (length as usize).min(UNIT)));
+    async fn collect(&self, mut body: Body, caller: &Caller) -> Result<(Bytes, Room), Failure> {
+        let mut room = Room { permit: None, held: self.held.clone(), caller: caller.clone(), units: 0 };
+        let mut collected = BytesMut::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| Failure::Broken)?;
             let Ok(data) = frame.into_data() else { continue };
-            if collected.len() + data.len() > self.limit {
+            let size = collected.len() + data.len();
+            if size > self.limit {
                 return Err(Failure::TooLarge(body));
             }
+            // The first unit is free: nobody's large bodies stand in the way of somebody's small ones.
+            self.grow(&mut room, size / UNIT).await?;
             collected.extend_from_slice(&data);
         }
-        Ok(collected.freeze())
+        Ok((collected.freeze(), room))
+    }
+
+    async fn grow(&self, room: &mut Room, units: usize) -> Result<(), Failure> {
+        let more = units.saturating_sub(room.units);
+        if more == 0 {
+            return Ok(());
+        }
+        {
+            let mut held = lock(&self.held);
+            let held = held.entry(room.caller.clone()).or_default();
+            // At most a quarter of all there is, but always room for one body.
+            let most = (TOTAL / 4).max(self.limit) / UNIT + 1;
+            if *held + more > most {
+                return Err(Failure::TooMuch);
+            }
+            *held += more;
+            room.units += more;
+        }
+        let permit = self.room.clone().acquire_many_owned(more as u32).await.map_err(|_| Failure::Broken)?;
+        match &mut room.permit {
+            Some(all) => all.merge(permit),
+            none => *none = Some(permit),
+        }
+        Ok(())
     }
 
     async fn too_large(&self, rest: Option<Body>) -> Reply {
@@ -99,12 +161,14 @@ impl Bodies {
 
 enum Failure {
     TooLarge(Body),
+    /// For one caller.
+    TooMuch,
     Broken,
 }
 
 /// What is left of the request must not be taken for the next one.
 fn closing(mut reply: Reply) -> Reply {
-    reply.headers_mut().insert(header::CONNECTION, axum::http::HeaderValue::from_static("close"));
+    reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     reply
 }
 
@@ -117,7 +181,7 @@ mod tests {
         if let Some(length) = length {
             headers.insert(header::CONTENT_LENGTH, length.parse().unwrap());
         }
-        let read = bodies.read(&headers, Body::from(body)).await;
+        let read = bodies.read(&headers, Body::from(body), &Caller::new("ann")).await;
         read.map(|(bytes, _)| bytes.len()).map_err(|reply| reply.status())
     }
 
@@ -137,12 +201,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn room_is_given_back() {
-        let bodies = Bodies::new(1 << 20);
+    async fn one_callers_large_bodies_leave_room_for_others() {
+        let bodies = Bodies::new(16 << 20);
+        let (ann, bob) = (Caller::new("ann"), Caller::new("bob"));
+        let read = |caller: Caller, size: usize| {
+            let bodies = &bodies;
+            async move { bodies.read(&HeaderMap::new(), Body::from(vec![0; size]), &caller).await }
+        };
         let free = bodies.room.available_permits();
-        let (_, room) = bodies.read(&HeaderMap::new(), Body::from("x")).await.ok().unwrap();
-        assert_eq!(bodies.room.available_permits(), free - 16);
-        drop(room);
+        let mut rooms = Vec::new();
+        for _ in 0..4 {
+            rooms.push(read(ann.clone(), 16 << 20).await.ok().unwrap());
+        }
+        assert_eq!(read(ann.clone(), 16 << 20).await.err().unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
+        assert!(read(ann.clone(), 1000).await.is_ok() && read(bob, 16 << 20).await.is_ok());
+        drop(rooms);
+        assert!(read(ann, 16 << 20).await.is_ok());
         assert_eq!(bodies.room.available_permits(), free);
+        assert!(lock(&bodies.held).is_empty());
     }
 }

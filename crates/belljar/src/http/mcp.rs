@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     AppState, Door,
+    body::Room,
     listen::Peer,
     reply::{self, INVALID_REQUEST, PARSE_ERROR, REFUSED, Reply},
     sessions::Sessions,
@@ -39,6 +40,8 @@ use crate::{
 
 const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "mcp-protocol-version";
+/// What a client says about itself when it begins a session; it is kept for as long as that.
+const MAX_INITIALIZE: usize = 32 << 10;
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 /// A session that is silent for this long beyond the longest run is put away; its client does not notice.
 const SESSION_IDLE: std::time::Duration = std::time::Duration::from_secs(600);
@@ -238,7 +241,7 @@ async fn post(door: &Arc<Door>, mut parts: Parts, body: Body, caller: &Caller) -
         let message = "Content-Type must be application/json";
         return reply::refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, INVALID_REQUEST, message);
     }
-    let (bytes, _room) = match door.bodies.read(&parts.headers, body).await {
+    let (bytes, room) = match door.bodies.read(&parts.headers, body, caller).await {
         Ok(read) => read,
         Err(refused) => return refused,
     };
@@ -250,25 +253,45 @@ async fn post(door: &Arc<Door>, mut parts: Parts, body: Body, caller: &Caller) -
         }
         Incoming::Ignore => return reply::empty(StatusCode::ACCEPTED),
     };
+    // rmcp takes letters for what they are.
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     // Programs that only want JSON need not say that they could read a stream.
     if !accepts(&parts.headers, "text/event-stream") {
         parts.headers.insert(header::ACCEPT, BOTH);
     }
     let era = Era::of(&message, &parts.headers);
     drop(message);
+    let size = bytes.len();
     let request = Request::from_parts(parts, Body::from(bytes));
     match era {
         // Whoever closes the response cancels the call.
-        Era::Stateless | Era::Session => door.endpoint.full(request).await,
-        Era::Begins => {
+        Era::Stateless | Era::Session => {
             let reply = door.endpoint.full(request).await;
-            if let Some(id) = session_of(reply.headers()) {
-                door.endpoint.sessions.belongs(id, caller).await;
-            }
+            drop(room);
             reply
         }
-        Era::Loose => detached(door.clone(), request).await,
+        Era::Begins if size > MAX_INITIALIZE => {
+            let message = format!("initialize has {size} bytes, at most {MAX_INITIALIZE} are kept");
+            reply::denied(metrics::Denied::Size, StatusCode::PAYLOAD_TOO_LARGE, INVALID_REQUEST, &message)
+        }
+        Era::Begins => {
+            let (door, caller) = (door.clone(), caller.clone());
+            // In a task of its own: a session that has begun has an owner, even if that does not wait for the answer.
+            let begun = tokio::spawn(async move {
+                let reply = door.endpoint.full(request).await;
+                if let Some(id) = session_of(reply.headers()) {
+                    door.endpoint.sessions.belongs(id, &caller).await;
+                }
+                reply
+            });
+            begun.await.unwrap_or_else(|_| lost())
+        }
+        Era::Loose => detached(door.clone(), request, room).await,
     }
+}
+
+fn lost() -> Reply {
+    reply::refusal(StatusCode::INTERNAL_SERVER_ERROR, -32603, "The call was lost; this is a defect")
 }
 
 enum Era {
@@ -305,7 +328,7 @@ impl Era {
 }
 
 /// In the older era a call goes on when its client goes away, so it runs in a task of its own.
-async fn detached(door: Arc<Door>, request: Request<Body>) -> Reply {
+async fn detached(door: Arc<Door>, request: Request<Body>, room: Room) -> Reply {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
         let reply = door.endpoint.loose(request).await;
@@ -319,8 +342,7 @@ async fn detached(door: Arc<Door>, request: Request<Body>) -> Reply {
         while let Some(frame) = body.frame().await {
             let _ = frames.send(frame).await;
         }
+        drop(room);
     });
-    receiver.await.unwrap_or_else(|_| {
-        reply::refusal(StatusCode::INTERNAL_SERVER_ERROR, -32603, "The call was lost; this is a defect")
-    })
+    receiver.await.unwrap_or_else(|_| lost())
 }

@@ -18,7 +18,7 @@ use rmcp::transport::streamable_http_server::session::{
 use serde::{Deserialize, Serialize};
 
 /// The least recently used go when a caller has more.
-const PER_CALLER: usize = 1000;
+const PER_CALLER: usize = 256;
 /// One that was not begun anew for this long is forgotten at the next start.
 const FORGOTTEN: Duration = Duration::from_secs(7 * 24 * 3600);
 const MAX_FILE: u64 = 64 << 10;

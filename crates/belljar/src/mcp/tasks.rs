@@ -21,7 +21,7 @@ use super::{
     convert, observed,
     progress::{self, Feed},
 };
-use crate::observe;
+use crate::observe::{self, Outcome};
 
 /// Most calls are over long before; polling them would only make them slower.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -52,7 +52,11 @@ impl Work {
             }
             None => tool.call(&call, arguments).await,
         };
-        record.finish(observed::outcome(&output));
+        record.finish(if call.cancel.is_cancelled() {
+            Outcome::Cancelled
+        } else {
+            observed::outcome(&output)
+        });
         drop(counted);
         let output = output.or_else(|error| error.into_output()).map_err(|defect| {
             tracing::error!(tool = tool.spec().name, defect, "a tool failed");

@@ -34,7 +34,7 @@ fn filter(given: Option<String>, serves: bool) -> String {
     match given {
         Some(given) => given,
         // By prefix, so this is all of our crates and the access log.
-        None if serves => format!("{DEFAULT},belljar=info"),
+        None if serves => format!("{DEFAULT},rmcp::service=off,belljar=info"),
         None => DEFAULT.to_owned(),
     }
 }
