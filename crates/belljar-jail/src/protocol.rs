@@ -120,7 +120,7 @@ pub struct Limits {
     pub tmp_bytes: u64,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "t", rename_all = "snake_case")]
 pub enum ToJailer {
     /// `first` is the interpreter that will be wanted first, started along the way.

@@ -47,13 +47,12 @@ const ALLOWED: &[libc::c_long] = &[
     // files
     libc::SYS_read, libc::SYS_write, libc::SYS_close, libc::SYS_fstat, libc::SYS_lseek, libc::SYS_pread64,
     libc::SYS_pwrite64, libc::SYS_readv, libc::SYS_writev, libc::SYS_preadv, libc::SYS_pwritev,
-    libc::SYS_preadv2, libc::SYS_pwritev2, libc::SYS_openat, libc::SYS_openat2, libc::SYS_close_range,
+    libc::SYS_preadv2, libc::SYS_pwritev2, libc::SYS_openat2, libc::SYS_close_range,
     libc::SYS_dup, libc::SYS_dup3, libc::SYS_fcntl, libc::SYS_flock, libc::SYS_fsync, libc::SYS_fdatasync,
     libc::SYS_syncfs, libc::SYS_sync_file_range, libc::SYS_truncate, libc::SYS_ftruncate,
     libc::SYS_fallocate, libc::SYS_fadvise64, libc::SYS_readahead, libc::SYS_getdents64, libc::SYS_getcwd,
-    libc::SYS_chdir, libc::SYS_fchdir, libc::SYS_mkdirat, libc::SYS_mknodat, libc::SYS_unlinkat,
-    libc::SYS_renameat, libc::SYS_renameat2, libc::SYS_linkat, libc::SYS_symlinkat, libc::SYS_readlinkat,
-    libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchmodat2, libc::SYS_fchown, libc::SYS_fchownat,
+    libc::SYS_chdir, libc::SYS_fchdir, libc::SYS_mkdirat, libc::SYS_unlinkat,
+    libc::SYS_renameat, libc::SYS_renameat2, libc::SYS_linkat, libc::SYS_symlinkat, libc::SYS_readlinkat, libc::SYS_fchown, libc::SYS_fchownat,
     libc::SYS_faccessat, libc::SYS_faccessat2, libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_statfs,
     libc::SYS_fstatfs, libc::SYS_umask, libc::SYS_utimensat, libc::SYS_sendfile, libc::SYS_splice,
     libc::SYS_tee, libc::SYS_vmsplice, libc::SYS_copy_file_range, libc::SYS_pipe2,
@@ -110,12 +109,11 @@ const ALLOWED: &[libc::c_long] = &[
 /// Calls that only old architectures have; newer ones reach the same through the list above.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
-const ALLOWED_HERE: &[libc::c_long] = &[
-    libc::SYS_open, libc::SYS_stat, libc::SYS_lstat, libc::SYS_poll, libc::SYS_access, libc::SYS_pipe,
+const ALLOWED_HERE: &[libc::c_long] = &[ libc::SYS_stat, libc::SYS_lstat, libc::SYS_poll, libc::SYS_access, libc::SYS_pipe,
     libc::SYS_select, libc::SYS_dup2, libc::SYS_pause, libc::SYS_alarm, libc::SYS_fork, libc::SYS_vfork,
-    libc::SYS_getdents, libc::SYS_rename, libc::SYS_mkdir, libc::SYS_rmdir, libc::SYS_creat, libc::SYS_link,
-    libc::SYS_unlink, libc::SYS_symlink, libc::SYS_readlink, libc::SYS_chmod, libc::SYS_chown,
-    libc::SYS_lchown, libc::SYS_getpgrp, libc::SYS_utime, libc::SYS_mknod, libc::SYS_arch_prctl,
+    libc::SYS_getdents, libc::SYS_rename, libc::SYS_mkdir, libc::SYS_rmdir, libc::SYS_link,
+    libc::SYS_unlink, libc::SYS_symlink, libc::SYS_readlink, libc::SYS_chown,
+    libc::SYS_lchown, libc::SYS_getpgrp, libc::SYS_utime, libc::SYS_arch_prctl,
     libc::SYS_time, libc::SYS_epoll_create, libc::SYS_epoll_wait, libc::SYS_utimes, libc::SYS_futimesat,
     libc::SYS_signalfd, libc::SYS_eventfd, libc::SYS_inotify_init,
 ];
@@ -137,26 +135,54 @@ fn filter() -> Filter {
     }
     let other_level = vec![Test::differs(1, libc::SOL_SOCKET as u32)];
     let harmless = REFUSED_OPTIONS.iter().map(|&option| Test::differs(2, option as u32)).collect();
+    let mut when = plain_modes();
+    when.extend([
+        (libc::SYS_clone as u32, vec![vec![Test::lacks(0, NAMESPACE_FLAGS)]]),
+        (libc::SYS_socket as u32, sockets),
+        (libc::SYS_socketpair as u32, vec![vec![Test::equal(0, libc::AF_UNIX as u32)]]),
+        (libc::SYS_setsockopt as u32, vec![other_level, harmless]),
+        (
+            libc::SYS_ioctl as u32,
+            IOCTLS.iter().map(|&request| vec![Test::equal(1, request as u32)]).collect(),
+        ),
+        // Its own limits only: the guest has the same user.
+        (libc::SYS_prlimit64 as u32, vec![vec![Test::equal(0, 0)]]),
+    ]);
     Filter {
         allowed: ALLOWED.iter().chain(ALLOWED_HERE).map(|&nr| nr as u32).collect(),
-        when: vec![
-            (libc::SYS_clone as u32, vec![vec![Test::lacks(0, NAMESPACE_FLAGS)]]),
-            (libc::SYS_socket as u32, sockets),
-            (libc::SYS_socketpair as u32, vec![vec![Test::equal(0, libc::AF_UNIX as u32)]]),
-            (libc::SYS_setsockopt as u32, vec![other_level, harmless]),
-            (
-                libc::SYS_ioctl as u32,
-                IOCTLS.iter().map(|&request| vec![Test::equal(1, request as u32)]).collect(),
-            ),
-            // Its own limits only: the guest has the same user.
-            (libc::SYS_prlimit64 as u32, vec![vec![Test::equal(0, 0)]]),
-        ],
+        when,
         // `clone3` hides its flags behind a pointer, so it cannot be filtered, and C libraries fall back to `clone`
         // only when told that it does not exist. `sync` would write the whole machine's files; all of a sandbox's are
         // in memory.
         answered: vec![(libc::SYS_clone3 as u32, libc::ENOSYS), (libc::SYS_sync as u32, 0)],
         refused_with: libc::EPERM,
     }
+}
+
+/// Calls that give a file its mode, allowed as long as that does not make it run with its owner's rights: a volume is on
+/// a disk of the host's, where such a file would mean something.
+fn plain_modes() -> Vec<(u32, Vec<Vec<Test>>)> {
+    let plain = |mode: u32| Test::lacks(mode, libc::S_ISUID | libc::S_ISGID);
+    let always = |nr: libc::c_long, mode: u32| (nr as u32, vec![vec![plain(mode)]]);
+    // Without O_CREAT the mode is whatever happens to be there.
+    let opens = |nr: libc::c_long, flags: u32| {
+        (nr as u32, vec![vec![Test::lacks(flags, libc::O_CREAT as u32)], vec![plain(flags + 1)]])
+    };
+    let mut calls = vec![
+        always(libc::SYS_fchmod, 1),
+        always(libc::SYS_fchmodat, 2),
+        always(libc::SYS_fchmodat2, 2),
+        always(libc::SYS_mknodat, 2),
+        opens(libc::SYS_openat, 2),
+    ];
+    #[cfg(target_arch = "x86_64")]
+    calls.extend([
+        always(libc::SYS_chmod, 1),
+        always(libc::SYS_creat, 1),
+        always(libc::SYS_mknod, 1),
+        opens(libc::SYS_open, 1),
+    ]);
+    calls
 }
 
 /// The program as bytes, for processes that install it without Rust.
@@ -227,6 +253,14 @@ mod tests {
         assert_eq!(answer(libc::SYS_ioctl, [0, libc::TIOCSTI, 0, 0, 0, 0]), REFUSE);
         // The kernel looks at 32 bits of a request; so does the filter, whatever stands above them.
         assert_eq!(answer(libc::SYS_ioctl, [0, libc::TIOCSTI | (1 << 40), 0, 0, 0, 0]), REFUSE);
+        assert_eq!(answer(libc::SYS_fchmod, [3, 0o755, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(answer(libc::SYS_fchmodat, [0, 0, 0o1777, 0, 0, 0]), ALLOW);
+        for mode in [0o4755, 0o2755] {
+            assert_eq!(answer(libc::SYS_fchmod, [3, mode, 0, 0, 0, 0]), REFUSE);
+            assert_eq!(answer(libc::SYS_fchmodat, [0, 0, mode, 0, 0, 0]), REFUSE);
+            let open = |flags: i32| answer(libc::SYS_openat, [0, 0, flags as u64, mode, 0, 0]);
+            assert_eq!((open(libc::O_RDONLY), open(libc::O_CREAT | libc::O_RDWR)), (ALLOW, REFUSE));
+        }
         assert_eq!(answer(libc::SYS_prlimit64, [0; 6]), ALLOW);
         assert_eq!(answer(libc::SYS_prlimit64, [1, 0, 0, 0, 0, 0]), REFUSE);
         assert_eq!(answer(libc::SYS_clone3, [0; 6]), libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32);

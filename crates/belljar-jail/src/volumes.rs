@@ -108,6 +108,12 @@ fn namespace(path: &str) -> Result<OwnedFd> {
 /// A user namespace in which the owner of the directory is the sandbox's user.
 fn owner_map(tree: &OwnedFd, sandbox: &Sandbox) -> Result<OwnedFd> {
     let stat = fstat(tree).doing(|| "look at the volume".into())?;
+    if stat.st_uid == 0 || stat.st_gid == 0 {
+        return Err(JailError::new(
+            "attach a volume",
+            "it belongs to root, and so would all that is written there",
+        ));
+    }
     if (stat.st_uid, stat.st_gid) == (INSIDE_ID, INSIDE_ID) {
         // The sandbox's own is just that.
         return namespace(&format!("/proc/{}/ns/user", sandbox.pid));

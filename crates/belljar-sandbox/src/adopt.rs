@@ -3,6 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures::StreamExt;
+
 use crate::{
     BackendError, Caller, SandboxService, Survivor, context::Context, guest::GuestClient, label::Label,
     sandbox::Sandbox,
@@ -10,6 +12,7 @@ use crate::{
 
 /// A sandbox that does not answer the new server by then is of no use to anybody.
 const PATIENCE: Duration = Duration::from_secs(5);
+const AT_ONCE: usize = 64;
 
 impl SandboxService {
     /// Makes a sandbox this context's own: it gets the caller's volumes, and survives this server.
@@ -30,7 +33,9 @@ impl SandboxService {
     pub(crate) async fn adopt(&self) {
         let survivors = self.backend.survivors().await;
         let count = survivors.len();
-        let adopted = futures_join(survivors.into_iter().map(|survivor| self.take_in(survivor))).await;
+        let taking = futures::stream::iter(survivors).map(|survivor| self.take_in(survivor));
+        let taken = taking.buffer_unordered(AT_ONCE).filter(|taken| std::future::ready(*taken));
+        let adopted = taken.count().await;
         if count > 0 {
             tracing::info!("{adopted} of {count} contexts live on");
         }
@@ -83,9 +88,4 @@ impl SandboxService {
     pub fn abandon(&self) {
         self.backend.abandon();
     }
-}
-
-/// How many of these come true.
-async fn futures_join(all: impl Iterator<Item = impl Future<Output = bool>>) -> usize {
-    futures::future::join_all(all).await.into_iter().filter(|done| *done).count()
 }

@@ -488,6 +488,8 @@ impl SandboxService {
     /// Ends everything. Returns when nothing is left, or after a bounded time.
     pub async fn shutdown(&self) {
         self.stopping.cancel();
+        // Everything at once, instead of one by one.
+        self.backend.abandon();
         self.pool.clear();
         lock(&self.contexts).clear();
         self.backend.shutdown(SHUTDOWN_GRACE).await;

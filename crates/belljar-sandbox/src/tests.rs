@@ -49,7 +49,7 @@ impl Backend for Fake {
     }
 
     fn isolation(&self) -> Isolation {
-        Isolation::default()
+        Isolation { counts_cpu: true, ..Isolation::default() }
     }
 
     async fn survivors(&self) -> Vec<Survivor> {

@@ -6,7 +6,7 @@ use std::{
     fs, io,
     os::{
         fd::{BorrowedFd, OwnedFd},
-        unix::fs::DirBuilderExt,
+        unix::fs::{DirBuilderExt, MetadataExt},
     },
     path::{Path, PathBuf},
 };
@@ -178,6 +178,15 @@ fn parse(spec: &str) -> Result<Mount, String> {
     if !source.is_dir() || source == Path::new("/") {
         return Err(format!("{spec:?}: not a directory that can be shared"));
     }
+    let root = rustix::process::geteuid().is_root();
+    let owner = fs::metadata(&source).map(|metadata| (metadata.uid(), metadata.gid()));
+    if writable && root && !matches!(owner, Ok((1.., 1..))) {
+        return Err(format!(
+            "{spec:?}: {} belongs to root, and so would all that sandboxes write there: give it to a user and a group \
+             of its own (chown 1000:1000), or share it for reading only",
+            source.display()
+        ));
+    }
     Ok(Mount { source, target: inside(name), writable, ours: false })
 }
 
@@ -192,7 +201,12 @@ mod tests {
 
     #[test]
     fn volumes_of_the_host_are_named_by_the_operator() {
-        let made = store(&["data=/usr/share", "tools=/usr/lib:rw"]).unwrap();
+        let tools = tempfile::tempdir().unwrap();
+        if rustix::process::geteuid().is_root() {
+            assert!(store(&["tools=/usr/lib:rw"]).unwrap_err().contains("belongs to root"));
+            std::os::unix::fs::chown(tools.path(), Some(1000), Some(1000)).unwrap();
+        }
+        let made = store(&["data=/usr/share", &format!("tools={}:rw", tools.path().display())]).unwrap();
         assert_eq!(made.names(), ["shared", "data", "tools"]);
         let infos = made.infos(5);
         let told: Vec<_> = infos.iter().map(|i| (i.path.as_str(), i.writable, i.limit_bytes)).collect();

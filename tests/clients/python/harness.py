@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import concurrent.futures
+import contextlib
 import itertools
 import json
 import os
@@ -193,35 +194,35 @@ class Raw:
         self.close()
 
 
-class Sdk:
-    """The public Python client, on an event loop of its own, so that many tests share one server."""
+class Kept:
+    """A public client on an event loop of its own, so that many tests share one connection."""
 
-    def __init__(self, mode, *arguments, **settings):
-        import mcp
-        from mcp.client.stdio import StdioServerParameters, stdio_client
-
-        self.log = tempfile.TemporaryFile("w+", prefix="belljar-stderr-")
-        parameters = StdioServerParameters(
-            command=BELLJAR, args=["mcp", "--toolsets", "contexts", *arguments], env=environment(**settings))
+    def keep(self, connection):
+        """Enters the asynchronous context `connection`, until `close`."""
         self.loop = asyncio.new_event_loop()
         self.client, self._ready, self._failure = None, threading.Event(), None
 
         async def live():
             self._stop = asyncio.Event()
             try:
-                async with mcp.Client(stdio_client(parameters, errlog=self.log), mode=mode) as self.client:
+                async with connection as self.client:
                     self._ready.set()
                     await self._stop.wait()
             except BaseException as error:
                 self._failure = error
-                raise
+                if self._ready.is_set():
+                    raise
             finally:
                 self._ready.set()
 
-        self.thread = threading.Thread(target=lambda: self.loop.run_until_complete(live()), daemon=True)
+        def run():
+            with contextlib.closing(self.loop):
+                self.loop.run_until_complete(live())
+
+        self.thread = threading.Thread(target=run, daemon=True)
         self.thread.start()
         if not self._ready.wait(60 * PATIENCE) or self._failure:
-            raise RuntimeError(f"cannot connect: {self._failure!r}\n{self.stderr()}")
+            raise RuntimeError(f"cannot connect: {self._failure!r}\n{self.stderr()}") from self._failure
 
     def start(self, coroutine):
         """A future; cancelling it cancels the request."""
@@ -235,14 +236,30 @@ class Sdk:
             future.cancel()
             raise AssertionError(f"no answer in {timeout * PATIENCE:g} s\n{self.stderr()}") from None
 
+    def close(self):
+        if self.thread.is_alive():
+            self.loop.call_soon_threadsafe(self._stop.set)
+            self.thread.join(15)
+
+
+class Sdk(Kept):
+    """The current Python client, with the server on pipes."""
+
+    def __init__(self, mode, *arguments, **settings):
+        import mcp
+        from mcp.client.stdio import StdioServerParameters, stdio_client
+
+        self.log = tempfile.TemporaryFile("w+", prefix="belljar-stderr-")
+        parameters = StdioServerParameters(
+            command=BELLJAR, args=["mcp", "--toolsets", "contexts", *arguments], env=environment(**settings))
+        self.keep(mcp.Client(stdio_client(parameters, errlog=self.log), mode=mode))
+
     def stderr(self):
         self.log.flush()
         return Path(f"/proc/self/fd/{self.log.fileno()}").read_text(errors="replace")
 
     def close(self):
-        if self.thread.is_alive():
-            self.loop.call_soon_threadsafe(self._stop.set)
-            self.thread.join(15)
+        super().close()
         self.log.close()
 
 

@@ -2,12 +2,12 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    fs,
+    fs, io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
     process::{Child, Command, Stdio},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -72,6 +72,9 @@ pub(super) struct Jailer {
     left: AtomicBool,
     /// What it said last about its zygote.
     zygote: Mutex<Option<Report>>,
+    /// What it would not take at once.
+    unsent: Mutex<VecDeque<ToJailer>>,
+    has_unsent: Condvar,
 }
 
 impl Jailer {
@@ -104,6 +107,8 @@ impl Jailer {
             retired: AtomicBool::new(false),
             left: AtomicBool::new(false),
             zygote: Mutex::default(),
+            unsent: Mutex::default(),
+            has_unsent: Condvar::new(),
         })
     }
 
@@ -165,9 +170,12 @@ impl Jailer {
         child: Option<Child>,
         report: impl Fn(Report) + Send + 'static,
     ) -> Result<(), BackendError> {
+        let failed = |e| BackendError::new(format!("start a thread: {e}"));
+        let sender = Arc::clone(&self);
+        let thread = thread::Builder::new().name("to jailer".into());
+        thread.spawn(move || sender.send_unsent()).map_err(failed)?;
         let thread = thread::Builder::new().name("jailer".into());
-        let spawned = thread.spawn(move || self.hear_out(child, &report));
-        spawned.map(drop).map_err(|e| BackendError::new(format!("start a thread: {e}")))
+        thread.spawn(move || self.hear_out(child, &report)).map(drop).map_err(failed)
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -213,6 +221,7 @@ impl Jailer {
             waiting.closed = true;
             (std::mem::take(&mut waiting.answers), std::mem::take(&mut waiting.lives))
         };
+        self.has_unsent.notify_all();
         for (_, answer) in answers {
             let _ = answer.send(Err(BackendError::new("the jailer ended")));
         }
@@ -288,7 +297,7 @@ impl Jailer {
             {
                 // In one go, so that answers come in the order of the questions.
                 let mut waiting = self.waiting();
-                if waiting.closed || self.tell(&ToJailer::Usage { ids: ids.to_vec() }).is_err() {
+                if waiting.closed || self.tell(ToJailer::Usage { ids: ids.to_vec() }).is_err() {
                     break;
                 }
                 waiting.accounts.push_back(sender);
@@ -322,16 +331,12 @@ impl Jailer {
     }
 
     /// Sends a request that is answered with a stream.
-    pub(super) async fn ask(&self, id: &str, request: &ToJailer) -> Result<OwnedFd, BackendError> {
+    pub(super) async fn ask(&self, id: &str, request: ToJailer) -> Result<OwnedFd, BackendError> {
         let stream = self.request(id, request).await?;
         stream.ok_or_else(|| BackendError::new("the jailer sent no stream"))
     }
 
-    pub(super) async fn request(
-        &self,
-        id: &str,
-        request: &ToJailer,
-    ) -> Result<Option<OwnedFd>, BackendError> {
+    pub(super) async fn request(&self, id: &str, request: ToJailer) -> Result<Option<OwnedFd>, BackendError> {
         let (sender, receiver) = oneshot::channel();
         {
             let mut waiting = self.waiting();
@@ -344,16 +349,47 @@ impl Jailer {
         receiver.await.map_err(|_| BackendError::new("the jailer ended"))?
     }
 
-    pub(super) fn tell(&self, request: &ToJailer) -> Result<(), BackendError> {
-        // Never waits: a jailer that does not read would hold up everybody.
-        self.socket.send_now(request, &[]).map_err(|e| BackendError::new(format!("reach the jailer: {e}")))
+    /// Never waits: a jailer that is busy would hold up everybody. What it does not take now is kept for it, in order.
+    pub(super) fn tell(&self, request: ToJailer) -> Result<(), BackendError> {
+        let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+        if unsent.is_empty() {
+            match self.socket.send_now(&request, &[]) {
+                Ok(()) => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(BackendError::new(format!("reach the jailer: {e}"))),
+            }
+        }
+        unsent.push_back(request);
+        self.has_unsent.notify_one();
+        Ok(())
     }
 
-    /// Tells the jailer to end everything, and closes the way it hears from us.
+    /// Sends what had to wait, for as long as there is a jailer.
+    fn send_unsent(&self) {
+        let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let Some(request) = unsent.front().cloned() else {
+                if self.waiting().closed {
+                    return;
+                }
+                unsent = self.has_unsent.wait(unsent).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(unsent);
+            // Waits here, where nobody waits for us. One that is gone needs no orders.
+            let gone = self.socket.send(&request, &[]).is_err();
+            unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+            unsent.pop_front();
+            if gone {
+                return unsent.clear();
+            }
+        }
+    }
+
+    /// Tells the jailer to end everything.
     pub(super) fn close(&self) {
-        let _ = self.tell(&ToJailer::End);
-        // Fails only when it is closed already.
-        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
+        // Fails only when it is gone already. The jailer then closes its side.
+        let _ = self.tell(ToJailer::End);
     }
 }
 

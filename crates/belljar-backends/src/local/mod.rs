@@ -314,7 +314,7 @@ impl Backend for LocalBackend {
         let id = uuid::Uuid::new_v4().simple().to_string();
         let life = jailer.watch_life(&id);
         let limits = jail_limits(limits);
-        let asked = jailer.ask(&id, &ToJailer::Create { id: id.clone(), limits, first }).await;
+        let asked = jailer.ask(&id, ToJailer::Create { id: id.clone(), limits, first }).await;
         let stream = asked.inspect_err(|_| jailer.forget(&id))?;
         let first = Mutex::new(Some(stream));
         Ok(Arc::new(LocalMachine { id, jailer: Arc::clone(jailer), life, first }))
@@ -383,14 +383,14 @@ impl Machine for LocalMachine {
             limits: jail_limits(limits),
             volumes,
         };
-        self.jailer.request(&self.id, &claim).await.map(drop)
+        self.jailer.request(&self.id, claim).await.map(drop)
     }
 
     async fn dial(&self) -> Result<UnixStream, BackendError> {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
         let fd = match first {
             Some(fd) => fd,
-            None => self.jailer.ask(&self.id, &ToJailer::Dial { id: self.id.clone() }).await?,
+            None => self.jailer.ask(&self.id, ToJailer::Dial { id: self.id.clone() }).await?,
         };
         let stream = std::os::unix::net::UnixStream::from(fd);
         let nonblocking = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
@@ -400,7 +400,7 @@ impl Machine for LocalMachine {
     async fn destroy(&self) -> Result<(), BackendError> {
         let mut life = self.life.clone();
         if life.borrow().is_none() {
-            self.jailer.tell(&ToJailer::Destroy { id: self.id.clone() })?;
+            self.jailer.tell(ToJailer::Destroy { id: self.id.clone() })?;
         }
         // An error means that the jailer is gone, and everything with it.
         match tokio::time::timeout(END_LIMIT, life.wait_for(Option::is_some)).await {
@@ -422,7 +422,7 @@ impl Drop for LocalMachine {
     fn drop(&mut self) {
         if self.life.borrow().is_none() && !self.jailer.has_left() {
             // Nobody can reach it any more, so it must not live on. A jailer that is gone took it along.
-            let _ = self.jailer.tell(&ToJailer::Destroy { id: self.id.clone() });
+            let _ = self.jailer.tell(ToJailer::Destroy { id: self.id.clone() });
         }
     }
 }

@@ -5,7 +5,9 @@ use belljar_tools::{Options, Registry};
 
 use crate::{config::Config, mcp};
 
-pub(crate) fn run(config: Config) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(mut config: Config) -> anyhow::Result<ExitCode> {
+    // The one caller shares with nobody.
+    config.service.runs_per_caller = usize::MAX;
     let options = Options { settings: config.service.clone(), default_context: config.default_context };
     let registry = Registry::new(&config.toolsets, &options)
         .map_err(|unknown| anyhow::anyhow!("{}: {unknown}", config.origin("toolsets")))?;

@@ -133,6 +133,7 @@ async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, stoppin
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS)
         .max_buf_size(MAX_HEADER_BYTES)
+        .max_header_size(MAX_HEADER_BYTES)
         .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(stream), service);
     let mut serving = std::pin::pin!(serving);

@@ -127,6 +127,7 @@ pub(super) async fn endpoint(State(door): AppState, request: Request<Body>) -> R
     let (mut parts, body) = request.into_parts();
     let streams = accepts(&parts.headers, "text/event-stream");
     let session = parts.headers.contains_key(SESSION);
+    let resumes = parts.headers.contains_key("last-event-id");
     let method = parts.method.clone();
     match method {
         Method::GET if !streams => return status::mcp(&door),
@@ -172,6 +173,14 @@ pub(super) async fn endpoint(State(door): AppState, request: Request<Body>) -> R
             reply
         }
         _ if !session => not_allowed(),
+        // rmcp would answer with an empty stream, and clients would come again for ever.
+        _ if resumes
+            && door.endpoint.sessions.is_recalled(session_of(&parts.headers).unwrap_or_default()) =>
+        {
+            let message =
+                "This stream ended with the server that began it: what it waited for is lost; call again";
+            reply::refusal(StatusCode::BAD_REQUEST, INVALID_REQUEST, message)
+        }
         _ => door.endpoint.full(Request::from_parts(parts, body)).await,
     }
 }

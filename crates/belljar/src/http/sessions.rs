@@ -41,6 +41,8 @@ struct Session {
     caller: Option<Caller>,
     state: SessionState,
     used: u64,
+    /// Begun with an earlier server, whose streams nobody can go on with.
+    recalled: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -83,6 +85,11 @@ impl Sessions {
             }
             _ => false,
         }
+    }
+
+    /// Whether it has outlived the server that it began with.
+    pub(super) fn is_recalled(&self, id: &str) -> bool {
+        self.known().sessions.get(id).is_some_and(|session| session.recalled)
     }
 
     /// Says whose session it is that has just begun.
@@ -138,7 +145,7 @@ fn recall(path: &Path) -> Option<(String, Session)> {
     }
     let stored: Stored = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
     let caller = Some(Caller::new(&stored.caller));
-    Some((id, Session { caller, state: stored.state, used: 0 }))
+    Some((id, Session { caller, state: stored.state, used: 0, recalled: true }))
 }
 
 /// What rmcp asks to keep. Ids are rmcp's own, so they may name files.
@@ -151,7 +158,7 @@ impl SessionStore for Sessions {
     async fn store(&self, id: &str, state: &SessionState) -> Result<(), SessionStoreError> {
         let mut known = self.known();
         known.clock += 1;
-        let session = Session { caller: None, state: state.clone(), used: known.clock };
+        let session = Session { caller: None, state: state.clone(), used: known.clock, recalled: false };
         known.sessions.insert(id.to_owned(), session);
         Ok(())
     }
