@@ -4,7 +4,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 BELLJAR := target/release/belljar
 
 .DEFAULT_GOAL := help
-.PHONY: help run build setup test bench fmt lint bootstrap clean
+.PHONY: help run build setup test bench load fmt lint bootstrap clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ test: ## everything, from a clean clone: format, lints, build, unit, kernel and 
 
 bench: setup ## the budget table with this machine's figures
 	python3 bench/bench.py $(BENCH)
+
+load: setup ## many callers on one server for a minute, which is then killed: nothing may be lost
+	python3 bench/load.py $(LOAD)
 
 fmt: ## format the sources
 	cargo fmt --all

@@ -31,6 +31,7 @@ pub(crate) fn run() -> ExitCode {
         capabilities(),
         no_new_privs(),
         seccomp(),
+        setuid_files(),
         sockets(),
         nested(),
         network(),
@@ -82,9 +83,9 @@ fn processes() -> Finding {
 }
 
 fn root() -> Finding {
-    const EXPECTED: [&str; 15] = [
+    const EXPECTED: [&str; 16] = [
         "bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "outputs", "proc", "run", "sbin",
-        "tmp", "usr", "var",
+        "tmp", "usr", "var", "volumes",
     ];
     let mut names: Vec<String> = fs::read_dir("/")
         .map(|entries| entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect())
@@ -111,6 +112,37 @@ fn read_only() -> Finding {
         })
         .collect();
     finding("read-only root", written.is_empty(), format!("writable: {written:?}"))
+}
+
+/// A file that would run with its owner's rights, on whatever disk it ends up.
+fn setuid_files() -> Finding {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    let path = format!("/tmp/belljar-probe-setuid-{}", std::process::id());
+    let mut ways = Vec::new();
+    if fs::write(&path, "x").is_ok() && fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).is_ok()
+    {
+        ways.push("chmod");
+    }
+    let _ = fs::remove_file(&path);
+    if fs::OpenOptions::new().write(true).create_new(true).mode(0o4755).open(&path).is_ok() {
+        ways.push("open");
+    }
+    let _ = fs::remove_file(&path);
+    if let Ok(name) = std::ffi::CString::new(path.as_str()) {
+        // Flags, mode, resolve.
+        let how = [(libc::O_CREAT | libc::O_WRONLY) as u64, 0o4755, 0];
+        // SAFETY: name and how are valid for the call, and a descriptor that comes of it is ours to close.
+        unsafe {
+            let (at, size) = (libc::AT_FDCWD, size_of_val(&how));
+            let opened = libc::syscall(libc::SYS_openat2, at, name.as_ptr(), how.as_ptr(), size);
+            if opened >= 0 {
+                libc::close(opened as i32);
+                ways.push("openat2");
+            }
+        }
+    }
+    let _ = fs::remove_file(&path);
+    finding("setuid files", ways.is_empty(), format!("possible by: {ways:?}"))
 }
 
 fn capabilities() -> Finding {

@@ -70,6 +70,7 @@ struct Ready {
     landlock: u32,
     weaker: Vec<String>,
     counts_cpu: bool,
+    shares_volumes: bool,
 }
 
 struct Jailer {
@@ -120,7 +121,13 @@ impl Jailer {
             Ok(Prepared { mould, run_dir, uid_base, weaker, outside, door }) => {
                 let cgroups = mould.cgroups.as_ref().map_or("none".into(), Cgroups::describe);
                 let counts_cpu = mould.cgroups.as_ref().is_some_and(Cgroups::counts_cpu);
-                let ready = Ready { cgroups, landlock: mould.policy.landlock.abi, weaker, counts_cpu };
+                let ready = Ready {
+                    cgroups,
+                    landlock: mould.policy.landlock.abi,
+                    weaker,
+                    counts_cpu,
+                    shares_volumes: outside.shares,
+                };
                 let epoll = match epoll::create(epoll::CreateFlags::CLOEXEC) {
                     Ok(epoll) => epoll,
                     Err(e) => return Err((server, JailError::new("make an epoll", e))),
@@ -182,10 +189,7 @@ impl Jailer {
                         self.hear_zygote();
                         true
                     }
-                    DOOR => {
-                        self.hear_door();
-                        true
-                    }
+                    DOOR => self.hear_door(),
                     token => {
                         self.hear_guest(token);
                         true
@@ -203,6 +207,7 @@ impl Jailer {
                 return Ok(());
             }
             if self.zygote_failure.is_some()
+                && self.zygote.is_none()
                 && self.zygote_spec.is_ok()
                 && self.zygote_began.elapsed() > ZYGOTE_AGAIN
             {
@@ -324,9 +329,7 @@ impl Jailer {
         for sandbox in self.sandboxes.values() {
             sandbox.kill();
         }
-        if let Some(zygote) = self.zygote.take() {
-            let _ = rustix::process::pidfd_send_signal(&zygote.pidfd, rustix::process::Signal::KILL);
-        }
+        self.zygote = None;
         let deadline = Instant::now() + EXIT_GRACE;
         while Instant::now() < deadline {
             self.reap();

@@ -78,7 +78,10 @@ pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -
     let mut outside = Outside::keep()?;
     sys::unshare(libc::CLONE_NEWNS).doing(|| "make a mount namespace".into())?;
     root::build_and_enter(&spec.root, &run_dir.path.join("root"))?;
-    outside.come_home()?;
+    outside.come_home(&run_dir.path, uid_base == 0)?;
+    if !outside.shares {
+        weaker.push("sandboxes share no volume: this needs a file system with id-mapped mounts (ext4, xfs, btrfs, tmpfs)".into());
+    }
 
     let writable = ["/workspace", "/tmp", "/outputs", "/dev", "/proc", "/volumes"].map(String::from).to_vec();
     let landlock = landlock::Plan::for_this_kernel(vec!["/".into()], writable);

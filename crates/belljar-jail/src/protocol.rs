@@ -161,6 +161,8 @@ pub enum FromJailer {
         weaker: Vec<String>,
         /// Whether the processor time of sandboxes can be told.
         counts_cpu: bool,
+        /// Whether sandboxes can share a directory of ours.
+        shares_volumes: bool,
     },
     /// Nothing can be made here.
     Unusable {
@@ -277,13 +279,6 @@ impl Packets {
         let socket = seqpacket()?;
         connect(&socket, &address(directory, name)?)?;
         Ok(Self(socket))
-    }
-
-    /// Whether the other side is gone.
-    pub fn is_over(&self) -> bool {
-        let mut poll = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::RDHUP)];
-        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        matches!(rustix::event::poll(&mut poll, Some(&now)), Ok(count) if count > 0)
     }
 
     pub fn send<T: Serialize>(&self, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {

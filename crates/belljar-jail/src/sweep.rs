@@ -94,7 +94,11 @@ pub fn sweep(run_dir: &Path) -> io::Result<Vec<String>> {
             continue;
         }
         remove_cgroups(name);
-        fs::remove_dir_all(&path)?;
+        match fs::remove_dir_all(&path) {
+            // Another one that starts at the same time sweeps too.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            removed => removed?,
+        }
         swept.push(name.to_string());
     }
     Ok(swept)

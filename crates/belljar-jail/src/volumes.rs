@@ -8,11 +8,12 @@ use std::{
     ffi::CString,
     fs,
     os::fd::{AsFd, OwnedFd},
+    path::Path,
 };
 
 use rustix::{
     fs::{Gid, Mode, OFlags, Uid, chown, fstat, open},
-    mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree},
+    mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount, open_tree},
 };
 
 use crate::{
@@ -28,6 +29,8 @@ pub(crate) struct Outside {
     host: OwnedFd,
     /// Where the jailer lives.
     own: Option<OwnedFd>,
+    /// Whether sandboxes, each of which has a user of its own, can share a directory of ours.
+    pub(crate) shares: bool,
 }
 
 impl Outside {
@@ -35,35 +38,40 @@ impl Outside {
     pub(crate) fn keep() -> Result<Self> {
         // A copy of our own: the real one may belong to somebody with more rights, and then there is no way back in.
         sys::unshare(libc::CLONE_NEWNS).doing(|| "make a mount namespace".into())?;
-        rustix::mount::mount_change(
-            "/",
-            rustix::mount::MountPropagationFlags::REC | rustix::mount::MountPropagationFlags::PRIVATE,
-        )
-        .doing(|| "make mounts private".into())?;
-        Ok(Self { host: namespace("/proc/self/ns/mnt")?, own: None })
+        // What the host mounts and unmounts later happens here too, and nothing the other way round.
+        let follow = MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM;
+        mount_change("/", follow).doing(|| "follow the host's mounts".into())?;
+        Ok(Self { host: namespace("/proc/self/ns/mnt")?, own: None, shares: false })
     }
 
-    /// Remembers where the jailer has settled.
-    pub(crate) fn come_home(&mut self) -> Result<()> {
+    /// Remembers where the jailer has settled, and finds out whether sandboxes can share what is below `state`.
+    pub(crate) fn come_home(&mut self, state: &Path, one_user: bool) -> Result<()> {
         self.own = Some(namespace("/proc/self/ns/mnt")?);
+        self.shares = one_user || self.can_map_users(state).is_ok();
         Ok(())
     }
 
+    fn can_map_users(&self, state: &Path) -> Result<()> {
+        let tree = self.open(state)?;
+        let users = user_map(INSIDE_ID, INSIDE_ID, INSIDE_ID + 1)?;
+        sys::restrict_mount(tree.as_fd(), true, Some(users.as_fd())).doing(|| "map users".into())
+    }
+
+    fn open(&self, path: &Path) -> Result<OwnedFd> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let open = || open_tree(rustix::fs::CWD, path, flags).doing(|| format!("open {}", path.display()));
+        self.visiting(&self.host, open)
+    }
+
     pub(crate) fn attach(&self, sandbox: &Sandbox, volume: &Volume) -> Result<()> {
-        let tree = self.visiting(&self.host, || {
-            if volume.ours && sandbox.uid != 0 {
-                // What sandboxes write must not belong to root, on whatever disk it ends up.
-                let (user, group) = (Uid::from_raw(INSIDE_ID), Gid::from_raw(INSIDE_ID));
-                chown(&volume.source, Some(user), Some(group))
-                    .doing(|| format!("hand over the volume {}", volume.source.display()))?;
-            }
-            open_tree(
-                rustix::fs::CWD,
-                &volume.source,
-                OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
-            )
-            .doing(|| format!("open the volume {}", volume.source.display()))
-        })?;
+        if volume.ours && sandbox.uid != 0 {
+            // What sandboxes write must not belong to root, on whatever disk it ends up.
+            let (user, group) = (Uid::from_raw(INSIDE_ID), Gid::from_raw(INSIDE_ID));
+            self.visiting(&self.host, || {
+                chown(&volume.source, Some(user), Some(group)).doing(|| "hand over the volume".into())
+            })?;
+        }
+        let tree = self.open(&volume.source)?;
         let users = (volume.writable && sandbox.uid != 0).then(|| owner_map(&tree, sandbox)).transpose()?;
         sys::restrict_mount(tree.as_fd(), volume.writable, users.as_ref().map(AsFd::as_fd)).map_err(|e| {
             JailError::new(format!("restrict the volume {}", volume.source.display()), e).hint(
@@ -118,6 +126,11 @@ fn owner_map(tree: &OwnedFd, sandbox: &Sandbox) -> Result<OwnedFd> {
         // The sandbox's own is just that.
         return namespace(&format!("/proc/{}/ns/user", sandbox.pid));
     }
+    user_map(stat.st_uid, stat.st_gid, sandbox.uid)
+}
+
+/// A user namespace in which this user and group on disk are `outside`.
+fn user_map(user: u32, group: u32, outside: u32) -> Result<OwnedFd> {
     let forked = sys::fork(libc::CLONE_NEWUSER as u64, None).doing(|| "make a user namespace".into())?;
     let (pid, pidfd) = match forked {
         sys::Forked::Child => loop {
@@ -127,11 +140,11 @@ fn owner_map(tree: &OwnedFd, sandbox: &Sandbox) -> Result<OwnedFd> {
         sys::Forked::Parent { pid, pidfd } => (pid, pidfd),
     };
     let map = |file: &str, id: u32| {
-        fs::write(format!("/proc/{pid}/{file}"), format!("{id} {} 1\n", sandbox.uid))
+        fs::write(format!("/proc/{pid}/{file}"), format!("{id} {outside} 1\n"))
             .doing(|| format!("write {file} of the volume"))
     };
-    let made = map("uid_map", stat.st_uid)
-        .and_then(|()| map("gid_map", stat.st_gid))
+    let made = map("uid_map", user)
+        .and_then(|()| map("gid_map", group))
         .and_then(|()| namespace(&format!("/proc/{pid}/ns/user")));
     // The namespace lives on in its descriptor; the process is buried with all others.
     let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);

@@ -43,6 +43,13 @@ pub(crate) struct Zygote {
     pub(crate) ready: bool,
 }
 
+impl Drop for Zygote {
+    fn drop(&mut self) {
+        // Fails only when it is dead already.
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
+    }
+}
+
 impl Zygote {
     pub(crate) fn start(spec: &ZygoteSpec, policy: &Policy, limits: &Limits) -> Result<Self> {
         let (control, child_control) = Packets::pair().doing(|| "make the zygote's socket".into())?;
@@ -78,7 +85,9 @@ impl Zygote {
     fn send_policy(&self, spec: &ZygoteSpec, policy: &Policy, limits: &Limits) -> Result<()> {
         let filter = memfd_create("seccomp", MemfdFlags::CLOEXEC).doing(|| "make a memfd".into())?;
         let mut filter = File::from(filter);
-        filter.write_all(&seccomp::bytes(&policy.seccomp)).doing(|| "write the filter".into())?;
+        filter
+            .write_all(&seccomp::bytes(&seccomp::program_for_interpreters()))
+            .doing(|| "write the filter".into())?;
         let layers: Vec<&str> = [
             (Layer::Capabilities, "caps"),
             (Layer::NoNewPrivs, "no_new_privs"),

@@ -62,6 +62,8 @@ pub struct Isolation {
     pub weaker: Vec<String>,
     /// Whether the processor time of sandboxes can be told.
     pub counts_cpu: bool,
+    /// Whether sandboxes can share a volume.
+    pub shares_volumes: bool,
 }
 
 /// A directory of the host that a sandbox sees.

@@ -139,6 +139,10 @@ impl Ledger {
         Ok(Running { ledger: Arc::clone(self), caller: caller.clone(), stop })
     }
 
+    pub(crate) fn is_running(&self, caller: &Caller) -> bool {
+        self.accounts().get(caller).is_some_and(|account| account.runs > 0)
+    }
+
     /// Stops everything that a caller has in progress. What begins later is not concerned.
     pub(crate) fn interrupt(&self, caller: &Caller, why: &str) {
         let mut accounts = self.accounts();

@@ -233,7 +233,11 @@ impl Sandbox {
                 let why = self.reason().await;
                 Err(Error::Internal(format!("The sandbox ended ({why}). {loss}")))
             }
-            Err(error) => Err(Error::Internal(error.to_string())),
+            Err(error) => {
+                // One that does not answer is of no use to the next call either.
+                self.end_because(&error.to_string()).await;
+                Err(Error::Internal(format!("The sandbox was ended ({error}). {loss}")))
+            }
         }
     }
 

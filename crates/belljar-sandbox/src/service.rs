@@ -39,6 +39,8 @@ pub struct SandboxService {
     /// Contexts being made, per caller: they count towards the quota.
     creating: Mutex<HashMap<Caller, usize>>,
     pub(crate) ledger: Arc<Ledger>,
+    /// Held while a default context is looked for or made.
+    defaults: tokio::sync::Mutex<()>,
     pub(crate) usage: Usage,
     /// Whether the contexts of an earlier server are here.
     pub(crate) adopted: watch::Sender<bool>,
@@ -69,6 +71,7 @@ impl SandboxService {
             pool,
             contexts: Mutex::default(),
             creating: Mutex::default(),
+            defaults: tokio::sync::Mutex::default(),
             usage: Usage::default(),
             adopted: watch::Sender::new(false),
             tasks: TaskTracker::new(),
@@ -124,7 +127,10 @@ impl SandboxService {
 
     /// The directories that a caller's sandboxes find below `/volumes`.
     pub fn volumes(&self, caller: &Caller) -> Vec<VolumeInfo> {
-        self.settings.volumes.infos(self.quotas(caller).disk.unwrap_or(self.settings.volume_bytes))
+        let mut volumes =
+            self.settings.volumes.infos(self.quotas(caller).disk.unwrap_or(self.settings.volume_bytes));
+        volumes.retain(|volume| !volume.shared || self.backend.isolation().shares_volumes);
+        volumes
     }
 
     pub fn health(&self) -> Health {
@@ -272,6 +278,8 @@ impl SandboxService {
     /// The context a caller gets who names none; made when it is not there.
     pub async fn default_context(&self, caller: &Caller, language: Language) -> Result<ContextInfo, Error> {
         let name = format!("default-{language}");
+        // One at a time, so that two first calls do not make two.
+        let _alone = self.defaults.lock().await;
         match self.find(caller, &name) {
             Ok(context) => Ok(context.info()),
             Err(Error::NotFound(_)) => {

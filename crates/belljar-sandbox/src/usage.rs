@@ -16,6 +16,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(5);
 /// Processor time per [`INTERVAL`] that an idle sandbox may use.
 const AT_REST: Duration = Duration::from_millis(50);
+/// However long a look at a volume takes, the next one is no later.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Less is left to the host.
 const LEAST_FREE: u64 = 256 << 20;
 const SHARED: &str = "/volumes/shared";
@@ -114,7 +116,7 @@ impl SandboxService {
             return if cpu > AT_REST { Verdict::TooMuch(error.to_string()) } else { Verdict::Idle };
         }
         // Looking must not become the main work of this machine.
-        if watched.looked.is_some_and(|(looked, took)| looked.elapsed() < took * 20) {
+        if watched.looked.is_some_and(|(looked, took)| looked.elapsed() < (took * 20).min(LONGEST_PAUSE)) {
             return if watched.over.is_some() { Verdict::Idle } else { Verdict::Fine };
         }
         let limit = self.ledger.quotas(caller).disk.unwrap_or(u64::MAX);
@@ -123,7 +125,8 @@ impl SandboxService {
         let Ok((used, free)) = look.await else { return Verdict::Idle };
         watched.looked = Some((Instant::now(), began.elapsed()));
         let before = std::mem::replace(&mut watched.volume, used.unwrap_or(u64::MAX));
-        let grows = watched.volume > before || used.is_none();
+        let works = cpu > AT_REST || self.ledger.is_running(caller);
+        let grows = watched.volume > before || used.is_none() || (free < LEAST_FREE && works);
         let why = match used {
             None => format!("The volume {SHARED} is too deep or has too many files. Delete some"),
             Some(used) if used > limit => format!(
@@ -131,7 +134,8 @@ impl SandboxService {
                 used >> 20,
                 limit >> 20
             ),
-            Some(used) if used > 0 && free < LEAST_FREE => {
+            // Whoever it is that fills it: what was deleted while it was open is seen nowhere.
+            Some(_) if free < LEAST_FREE => {
                 format!(
                     "The disk that holds {SHARED} is nearly full. Delete files there, or tell the operator"
                 )

@@ -1,6 +1,6 @@
 //! The backend that the settings ask for.
 
-use std::sync::Arc;
+use std::{os::unix::fs::MetadataExt, sync::Arc};
 
 use belljar_backends::{
     local::{LocalBackend, LocalOptions},
@@ -40,8 +40,15 @@ fn options(config: &Config, interpreters: bool) -> LocalOptions {
         require_cgroups: config.cgroups == Demand::Required,
         require_landlock: config.landlock == Demand::Required,
         keep: None,
-        build: format!("{} {}", crate::cli::VERSION, env!("BELLJAR_BUILD_TIME")),
+        build: build(),
         volumes: config.service.volumes.names(),
         omit: Vec::new(),
     }
+}
+
+/// Differs between two builds, and not between two starts of the same one.
+fn build() -> String {
+    let file = std::fs::metadata("/proc/self/exe");
+    let file = file.map(|file| format!("{} {} {}", file.size(), file.mtime(), file.mtime_nsec()));
+    format!("{} {}", crate::cli::VERSION, file.unwrap_or_default())
 }

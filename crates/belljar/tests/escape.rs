@@ -67,7 +67,7 @@ fn broken(probed: &BTreeMap<String, Probed>) -> Vec<&str> {
 #[tokio::test]
 async fn every_layer_holds() {
     let probed = probe(&[]).await;
-    assert_eq!(probed.len(), 19, "{probed:#?}");
+    assert_eq!(probed.len(), 20, "{probed:#?}");
     assert_eq!(broken(&probed), [""; 0], "{probed:#?}");
 }
 
@@ -85,12 +85,12 @@ fn outside_a_sandbox_no_layer_holds() {
         .map(|line| serde_json::from_str::<Probed>(line).unwrap())
         .map(|p| (p.layer.clone(), p))
         .collect();
-    assert_eq!(probed.len(), 17);
+    assert_eq!(probed.len(), 18);
     // Where the tests run in a container of some kind, that container's own limits may show.
     let held: Vec<_> = probed.values().filter(|p| p.held).map(|p| p.layer.as_str()).collect();
     let mut expected =
         vec!["user namespace", "built root", "seccomp", "socket families", "rlimits", "host name"];
-    expected.extend(["pid namespace", "no nested namespaces", "landlock"]);
+    expected.extend(["pid namespace", "no nested namespaces", "landlock", "setuid files"]);
     if rustix::process::geteuid().is_root() {
         // An ordinary user is kept from these by the host's own permissions.
         expected.extend(["read-only root", "capabilities", "guest memory"]);
@@ -120,8 +120,8 @@ without! {
     a_missing_uts_namespace_is_noticed: [Layer::Uts] => ["host name"];
     missing_capability_drops_are_noticed: [Layer::Capabilities] => ["capabilities"];
     a_missing_no_new_privs_is_noticed: [Layer::NoNewPrivs, Layer::Seccomp, Layer::Landlock]
-        => ["no_new_privs", "seccomp", "socket families", "no nested namespaces", "landlock"];
-    a_missing_filter_is_noticed: [Layer::Seccomp] => ["seccomp", "socket families", "no nested namespaces"];
+        => ["no_new_privs", "seccomp", "socket families", "no nested namespaces", "landlock", "setuid files"];
+    a_missing_filter_is_noticed: [Layer::Seccomp] => ["seccomp", "socket families", "no nested namespaces", "setuid files"];
     a_missing_landlock_is_noticed: [Layer::Landlock] => ["landlock"];
     missing_rlimits_are_noticed: [Layer::Rlimits] => ["rlimits"];
     missing_limits_are_noticed: [Layer::Cgroups, Layer::Rlimits] => ["rlimits", "memory limit", "process limit"];
@@ -243,7 +243,7 @@ fn an_ordinary_user_is_held_by_the_same_layers() {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {said}"));
     if report["ok"] == true {
         let probes = report["escape_test"].as_array().unwrap();
-        assert_eq!(probes.len(), 19);
+        assert_eq!(probes.len(), 20);
         assert!(probes.iter().all(|p| p["held"] == true), "{probes:#?}");
     } else {
         let layers = report["layers"].as_array().unwrap();

@@ -73,11 +73,6 @@ class LegacyClient(Scenarios, ServeTestCase):
     def test_the_older_protocol_is_spoken(self):
         self.assertEqual(self.client.version, LEGACY)
 
-    # defect: a stream that ended with its server is resumed with an empty one, for ever.
-    @unittest.expectedFailure
-    def test_a_call_in_flight_when_the_server_is_killed(self):
-        super().test_a_call_in_flight_when_the_server_is_killed()
-
 
 class FastClient(Scenarios, ServeTestCase):
     client_class = Fast

@@ -25,6 +25,7 @@ use tokio::sync::{oneshot, watch};
 
 /// A jailer answers at once, or hangs.
 const KNOCK: Duration = Duration::from_secs(5);
+const USAGE_LIMIT: Duration = Duration::from_secs(2);
 const IDS_PER_PACKET: usize = 500;
 /// Ended sandboxes that wait to be accounted for; more only pile up when nobody asks.
 const MAX_FINALS: usize = 100_000;
@@ -75,6 +76,8 @@ pub(super) struct Jailer {
     /// What it would not take at once.
     unsent: Mutex<VecDeque<ToJailer>>,
     has_unsent: Condvar,
+    /// It has closed its socket.
+    gone: AtomicBool,
 }
 
 impl Jailer {
@@ -109,6 +112,7 @@ impl Jailer {
             zygote: Mutex::default(),
             unsent: Mutex::default(),
             has_unsent: Condvar::new(),
+            gone: AtomicBool::new(false),
         })
     }
 
@@ -149,8 +153,12 @@ impl Jailer {
                     return None;
                 }
                 Ok(Some((FromJailer::Survivor { id, label }, _))) => found.survivors.push((id, label)),
-                Ok(Some((FromJailer::Ready { cgroups, landlock, weaker, counts_cpu }, _))) => {
-                    found.ready = Report::Ready(Isolation { cgroups, landlock, weaker, counts_cpu });
+                Ok(Some((
+                    FromJailer::Ready { cgroups, landlock, weaker, counts_cpu, shares_volumes },
+                    _,
+                ))) => {
+                    found.ready =
+                        Report::Ready(Isolation { cgroups, landlock, weaker, counts_cpu, shares_volumes });
                     for (id, _) in &found.survivors {
                         found.jailer.watch_life(id);
                     }
@@ -186,8 +194,14 @@ impl Jailer {
     fn hear_out(&self, child: Option<Child>, report: &dyn Fn(Report)) {
         while let Ok(Some((message, mut fds))) = self.socket.receive_blocking::<FromJailer>() {
             match message {
-                FromJailer::Ready { cgroups, landlock, weaker, counts_cpu } => {
-                    report(Report::Ready(Isolation { cgroups, landlock, weaker, counts_cpu }));
+                FromJailer::Ready { cgroups, landlock, weaker, counts_cpu, shares_volumes } => {
+                    report(Report::Ready(Isolation {
+                        cgroups,
+                        landlock,
+                        weaker,
+                        counts_cpu,
+                        shares_volumes,
+                    }));
                 }
                 FromJailer::Unusable { error } => report(Report::Unusable { error }),
                 FromJailer::ZygoteReady { seconds, version } => {
@@ -219,9 +233,14 @@ impl Jailer {
         let (answers, lives) = {
             let mut waiting = self.waiting();
             waiting.closed = true;
+            waiting.accounts.clear();
             (std::mem::take(&mut waiting.answers), std::mem::take(&mut waiting.lives))
         };
+        self.gone.store(true, Ordering::Release);
+        // Under the lock, so that the sender is either before its look at `gone` or already waiting.
+        let unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
         self.has_unsent.notify_all();
+        drop(unsent);
         for (_, answer) in answers {
             let _ = answer.send(Err(BackendError::new("the jailer ended")));
         }
@@ -277,6 +296,10 @@ impl Jailer {
         }
     }
 
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
     pub(super) fn leave(&self) {
         self.left.store(true, Ordering::Relaxed);
     }
@@ -302,7 +325,11 @@ impl Jailer {
                 }
                 waiting.accounts.push_back(sender);
             }
-            all.extend(receiver.await.unwrap_or_default());
+            // One that hangs must not keep the others from being accounted for.
+            match tokio::time::timeout(USAGE_LIMIT, receiver).await {
+                Ok(usage) => all.extend(usage.unwrap_or_default()),
+                Err(_) => break,
+            }
         }
         (all, finals)
     }
@@ -369,7 +396,7 @@ impl Jailer {
         let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let Some(request) = unsent.front().cloned() else {
-                if self.waiting().closed {
+                if self.gone.load(Ordering::Acquire) {
                     return;
                 }
                 unsent = self.has_unsent.wait(unsent).unwrap_or_else(PoisonError::into_inner);

@@ -116,6 +116,10 @@ impl LocalBackend {
             let _ = self.jailer.set(Arc::clone(&alike.jailer));
             self.heard(alike.ready, began);
             alike.jailer.zygote().into_iter().for_each(|report| self.heard(report, began));
+            if alike.jailer.is_gone() {
+                // It ended while it was not known yet to matter.
+                self.heard(Report::Gone, began);
+            }
             return Ok(());
         }
         if let Some(python) = templates.python().cloned() {
@@ -314,10 +318,13 @@ impl Backend for LocalBackend {
         let id = uuid::Uuid::new_v4().simple().to_string();
         let life = jailer.watch_life(&id);
         let limits = jail_limits(limits);
-        let asked = jailer.ask(&id, ToJailer::Create { id: id.clone(), limits, first }).await;
-        let stream = asked.inspect_err(|_| jailer.forget(&id))?;
-        let first = Mutex::new(Some(stream));
-        Ok(Arc::new(LocalMachine { id, jailer: Arc::clone(jailer), life, first }))
+        // There before it is asked for: if nobody waits for the answer any more, dropping it ends the sandbox.
+        let jailer = Arc::clone(jailer);
+        let machine = LocalMachine { id: id.clone(), jailer, life, first: Mutex::new(None) };
+        let asked = machine.jailer.ask(&id, ToJailer::Create { id: id.clone(), limits, first }).await;
+        let stream = asked.inspect_err(|_| machine.jailer.forget(&id))?;
+        *lock(&machine.first) = Some(stream);
+        Ok(Arc::new(machine))
     }
 
     fn leave(&self) {

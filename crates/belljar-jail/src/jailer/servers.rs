@@ -16,8 +16,8 @@ use crate::{
 
 impl Jailer {
     pub(super) fn say_ready(&self) {
-        let Ready { cgroups, landlock, weaker, counts_cpu } = self.ready.clone();
-        self.tell(&FromJailer::Ready { cgroups, landlock, weaker, counts_cpu }, &[]);
+        let Ready { cgroups, landlock, weaker, counts_cpu, shares_volumes } = self.ready.clone();
+        self.tell(&FromJailer::Ready { cgroups, landlock, weaker, counts_cpu, shares_volumes }, &[]);
     }
 
     /// Copies of the socket may be open elsewhere, so closing ours does not end the watching.
@@ -44,17 +44,22 @@ impl Jailer {
         !claimed || Instant::now() > until
     }
 
-    /// A new server. One at a time: sandboxes have one owner.
-    pub(super) fn hear_door(&mut self) {
-        let Some(Ok(server)) = self.door.as_ref().map(|door| Packets::accept(door.as_fd())) else { return };
-        if self.server.as_ref().is_some_and(|server| !server.is_over()) {
+    /// A new server. One at a time: sandboxes have one owner. False when this is the end.
+    pub(super) fn hear_door(&mut self) -> bool {
+        let Some(Ok(server)) = self.door.as_ref().map(|door| Packets::accept(door.as_fd())) else {
+            return true;
+        };
+        // The last words of the old one come first, among them that it is gone.
+        if !self.hear_server() {
+            return false;
+        }
+        if self.server.is_some() {
             // It may be gone again; then it needs no answer.
             let _ = server.send_now(&FromJailer::Busy, &[]);
-            return;
+            return true;
         }
-        self.forget_server();
         if self.watch(SERVER, server.as_fd().as_raw_fd()).is_err() {
-            return;
+            return true;
         }
         self.server = Some(server);
         self.waits_until = None;
@@ -77,6 +82,7 @@ impl Jailer {
             (None, Some(message)) => self.tell(&FromJailer::ZygoteFailed { message: message.clone() }, &[]),
             (None, None) => {}
         }
+        true
     }
 
     /// False when this is the end.
@@ -141,7 +147,7 @@ impl Jailer {
                 let memory_bytes = limits.memory_bytes;
                 sandbox.tell(&ToGuest::Limits { memory_bytes, processes: limits.processes });
             }
-            for volume in volumes {
+            for volume in volumes.iter().filter(|volume| !volume.ours || self.outside.shares) {
                 self.outside.attach(sandbox, volume)?;
             }
         }

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, bail};
 use belljar_sandbox::{
     Caller, Chunk, Display, Ending, Language, NewContext, ProgramError, RunOutcome, RunRequest,
-    SandboxService, Stream,
+    SandboxService, Stream, VolumeStore,
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +29,8 @@ pub(crate) fn run(mut config: Config, arguments: RunArguments) -> anyhow::Result
     super::setup::prepare(&config)?;
     // One sandbox is all that is needed, and nobody waits for a second one.
     config.service.pool_size = 0;
+    // One program, which leaves nothing behind and finds nothing.
+    config.service.volumes = VolumeStore::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let shown = arguments.code.is_some();
     let code = runtime.block_on(execute(&config, code, language, shown));

@@ -1,8 +1,9 @@
 //! Sockets: where to listen, and how much patience each connection gets.
 
 use std::{
+    collections::HashMap,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -23,6 +24,8 @@ use crate::observe;
 
 /// A connection that has not sent its headers after this long, or is idle between two requests, is closed.
 const HEADERS: Duration = Duration::from_secs(30);
+/// A client that does not read what it asked for is given up after this long.
+const UNREAD: Duration = Duration::from_secs(60);
 const MAX_HEADER_BYTES: usize = 64 << 10;
 const MAX_HEADERS: usize = 100;
 const BACKLOG: u32 = 4096;
@@ -82,9 +85,11 @@ pub(super) async fn accept(
 ) {
     let places = Arc::new(Semaphore::new(most));
     let connections = TaskTracker::new();
+    let crowd = Crowd::default();
     let mut accepting = JoinSet::new();
     for listener in listeners {
         let (router, places, connections) = (router.clone(), places.clone(), connections.clone());
+        let crowd = crowd.clone();
         let stopping = stopping.clone();
         accepting.spawn(async move {
             loop {
@@ -100,8 +105,9 @@ pub(super) async fn accept(
                         continue;
                     }
                 };
-                match places.clone().try_acquire_owned() {
-                    Ok(place) => {
+                let neighbours = Neighbours::join(&crowd, &peer, most);
+                match places.clone().try_acquire_owned().ok().zip(neighbours) {
+                    Some(place) => {
                         let serving = connection(stream, peer, router.clone(), stopping.clone());
                         connections.spawn(async move {
                             let counted = observe::metrics::connection();
@@ -109,7 +115,7 @@ pub(super) async fn accept(
                             drop((place, counted));
                         });
                     }
-                    Err(_) => {
+                    None => {
                         observe::metrics::denied(observe::metrics::Denied::Connections);
                         connections.spawn(turn_away(stream));
                     }
@@ -123,8 +129,9 @@ pub(super) async fn accept(
 }
 
 async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, stopping: CancellationToken) {
-    // Answers are small and wait for nothing.
+    // Answers are small and wait for nothing. Both fail only on a connection that is gone.
     let _ = stream.set_nodelay(true);
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, UNREAD.as_millis() as u32);
     let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(Peer(peer));
         router.clone().call(request)
@@ -160,6 +167,44 @@ impl Peer {
         match self.0.ip() {
             IpAddr::V4(address) => address.to_string(),
             IpAddr::V6(address) => address.segments()[..4].iter().map(|part| format!("{part:x}:")).collect(),
+        }
+    }
+}
+
+/// Connections per neighbourhood.
+type Crowd = Arc<Mutex<HashMap<String, usize>>>;
+
+/// One connection among those of its neighbourhood, which must not take all places.
+struct Neighbours {
+    crowd: Crowd,
+    /// `None` on this machine, where everybody has the same address.
+    name: Option<String>,
+}
+
+impl Neighbours {
+    fn join(crowd: &Crowd, peer: &SocketAddr, most: usize) -> Option<Self> {
+        let name = (!peer.ip().is_loopback()).then(|| Peer(*peer).neighbourhood());
+        if let Some(name) = &name {
+            let mut counts = crowd.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = counts.entry(name.clone()).or_default();
+            if *count >= most.div_ceil(8) {
+                return None;
+            }
+            *count += 1;
+        }
+        Some(Self { crowd: crowd.clone(), name })
+    }
+}
+
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        let Some(name) = &self.name else { return };
+        let mut counts = self.crowd.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(name) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(name);
+            }
         }
     }
 }

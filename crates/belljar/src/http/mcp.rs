@@ -139,7 +139,9 @@ pub(super) async fn endpoint(State(door): AppState, request: Request<Body>) -> R
         Ok(identity) => identity,
         Err(refused) => return refused,
     };
-    if door.stopping.is_cancelled() {
+    let about_tasks =
+        parts.headers.get("mcp-method").is_some_and(|method| method.as_bytes().starts_with(b"tasks/"));
+    if door.stopping.is_cancelled() && !about_tasks {
         let mut refused = reply::refusal(
             StatusCode::SERVICE_UNAVAILABLE,
             REFUSED,

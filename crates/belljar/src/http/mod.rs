@@ -44,7 +44,7 @@ use mcp::Endpoint;
 const FINISH: Duration = Duration::from_secs(30);
 /// Refused requests per second and address that get a proper answer.
 const FAILURES: u32 = 5;
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const LAST_WORDS: Duration = Duration::from_millis(300);
 /// Sandboxes, and connections, may take this long to end.
 const END: Duration = Duration::from_secs(10);
 
@@ -63,6 +63,7 @@ pub(crate) struct Door {
     tools: usize,
     /// Calls in progress.
     calls: TaskTracker,
+    /// No new calls; what runs may finish, and tasks be asked for.
     stopping: CancellationToken,
 }
 
@@ -109,11 +110,12 @@ pub(crate) async fn serve(
         calls,
         stopping: CancellationToken::new(),
     });
+    let closing = CancellationToken::new();
     let accepting = tokio::spawn(listen::accept(
         listeners,
         router(door.clone()),
         config.serve.connections,
-        door.stopping.clone(),
+        closing.clone(),
     ));
     for address in &addresses {
         tracing::info!("listening on http://{address}/mcp");
@@ -129,8 +131,9 @@ pub(crate) async fn serve(
         if tokio::time::timeout(FINISH, door.calls.wait()).await.is_err() {
             tracing::warn!("{} calls did not finish in {} s and end now", door.calls.len(), FINISH.as_secs());
         }
-        // Answers that are on their way leave first.
+        // Answers that are on their way leave first, and tasks are asked for.
         tokio::time::sleep(LAST_WORDS).await;
+        closing.cancel();
         door.endpoint.close();
         if config.serve.drain {
             service.leave().await;
