@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 belljar=target/release/belljar
 passed=() failed=() skipped=()
 
-phases=(bootstrap format guest lint build templates rust kernels clients dependencies)
+phases=(bootstrap format guest lint build templates rust kernels clients http conformance dependencies)
 
 do_bootstrap() { scripts/bootstrap.sh test; }
 do_format() { cargo fmt --all -- --check; }
@@ -29,6 +29,10 @@ do_rust() {
 do_kernels() { scripts/with-template.sh python3 -m unittest discover -s tests/kernels; }
 
 do_clients() { tests/clients/run.sh; }
+
+# The HTTP door without any client library, and what the protocol's own suite and inspector say of it.
+do_http() { tests/http/run.sh; }
+do_conformance() { tests/conformance/run.sh && tests/conformance/inspector.sh; }
 
 do_dependencies() {
     if ! cargo deny --version >/dev/null 2>&1; then

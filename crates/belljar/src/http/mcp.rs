@@ -246,8 +246,10 @@ fn accepts(headers: &HeaderMap, kind: &str) -> bool {
 }
 
 async fn post(door: &Arc<Door>, mut parts: Parts, body: Body, caller: &Caller) -> Reply {
-    let is_json =
-        |value: &HeaderValue| value.to_str().is_ok_and(|value| value.starts_with("application/json"));
+    let is_json = |value: &HeaderValue| {
+        let kind = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default();
+        kind.trim().eq_ignore_ascii_case("application/json")
+    };
     if !parts.headers.get(header::CONTENT_TYPE).is_some_and(is_json) {
         let message = "Content-Type must be application/json";
         return reply::refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, INVALID_REQUEST, message);
