@@ -57,6 +57,7 @@ class Home:
         (self.path / "templates").symlink_to(templates())
         self.config = self.path / "settings.toml"
         self.config.touch()
+        self.instances = set()  # names that cgroups of this home have
 
     def environment(self, env=None):
         kept = ("PATH", "HOME", "USER", "LANG", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "BELLJAR_PYTHON", "BELLJAR_NODE")
@@ -79,6 +80,7 @@ class Home:
     def tree(self):
         """pid → start time, of the jailers and everything below them."""
         table, found = processes(), {}
+        self.instances |= {path.name for path in (self.path / "run").glob("*")}
         generation = set(self.jailers())
         while generation:
             found.update((pid, table[pid][1]) for pid in generation if pid in table)
@@ -96,7 +98,8 @@ class Home:
         alive = [command(pid) for pid, start in dict(tree).items() if table.get(pid, (0, 0))[1] == start]
         run = [str(path) for path in (self.path / "run").glob("*")]
         mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f"{self.path}/run" in line]
-        return alive + run + mounts + [command(pid) for pid in self.jailers()]
+        groups = [top for top, _, _ in os.walk("/sys/fs/cgroup") if Path(top).name.removeprefix("belljar-") in self.instances]
+        return alive + run + mounts + groups + [command(pid) for pid in self.jailers()]
 
     def remove(self):
         shutil.rmtree(self.path, ignore_errors=True)

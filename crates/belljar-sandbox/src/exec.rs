@@ -74,8 +74,8 @@ impl SandboxService {
         let task = self.tasks.spawn(async move {
             let command = service.exec_in(&context, request, limit, &cancel);
             let (mut outcome, stopped) = running.unless_stopped(&cancel, command).await;
-            if let (Ok(outcome), Some(why)) = (&mut outcome, stopped) {
-                outcome.notes.push(why);
+            if let Ok(outcome) = &mut outcome {
+                outcome.ending.because(stopped);
             }
             context.touch();
             drop((busy, running));

@@ -143,6 +143,15 @@ impl Ledger {
         self.accounts().get(caller).is_some_and(|account| account.runs > 0)
     }
 
+    /// Stops everything that anybody has in progress.
+    pub(crate) fn interrupt_all(&self, why: &str) {
+        let callers: Vec<_> = self.accounts().keys().cloned().collect();
+        callers
+            .iter()
+            .filter(|caller| self.is_running(caller))
+            .for_each(|caller| self.interrupt(caller, why));
+    }
+
     /// Stops everything that a caller has in progress. What begins later is not concerned.
     pub(crate) fn interrupt(&self, caller: &Caller, why: &str) {
         let mut accounts = self.accounts();

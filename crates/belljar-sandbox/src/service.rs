@@ -318,8 +318,8 @@ impl SandboxService {
         let task = self.tasks.spawn(async move {
             let run = service.run_in(&context, request, limit, &cancel);
             let (mut outcome, stopped) = running.unless_stopped(&cancel, run).await;
-            if let (Ok(outcome), Some(why)) = (&mut outcome, stopped) {
-                outcome.notes.push(why);
+            if let Ok(outcome) = &mut outcome {
+                outcome.ending.because(stopped);
             }
             if cancel.is_cancelled() {
                 // Nobody may be there to read it, and then the next one must know.
@@ -491,6 +491,11 @@ impl SandboxService {
                 }
             }
         }
+    }
+
+    /// Interrupts whatever runs, and says why.
+    pub fn interrupt_all(&self, why: &str) {
+        self.ledger.interrupt_all(why);
     }
 
     /// Ends everything. Returns when nothing is left, or after a bounded time.

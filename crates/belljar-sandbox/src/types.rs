@@ -189,6 +189,10 @@ pub enum Ending {
     TimedOut,
     /// Interrupted at the caller's wish; state is kept.
     Cancelled,
+    /// Interrupted because the caller has used too much; state is kept.
+    Stopped {
+        why: String,
+    },
     /// The interpreter is gone and was replaced: variables are lost, files are kept.
     KernelDied {
         why: String,
@@ -197,6 +201,15 @@ pub enum Ending {
     SandboxEnded {
         why: String,
     },
+}
+
+impl Ending {
+    /// Says why it was us who interrupted, if it was.
+    pub(crate) fn because(&mut self, stopped: Option<String>) {
+        if let (Self::Cancelled, Some(why)) = (&*self, stopped) {
+            *self = Self::Stopped { why };
+        }
+    }
 }
 
 impl From<belljar_proto::Ending> for Ending {

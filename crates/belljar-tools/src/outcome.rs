@@ -174,6 +174,9 @@ fn ending_note(ending: &Ending, timeout: Duration, max_timeout: Duration) -> Opt
         Ending::Cancelled => {
             "Stopped because the call was cancelled. Variables and files are kept.".to_owned()
         }
+        Ending::Stopped { why } => {
+            format!("Stopped: {}. Variables and files are kept.", why.trim_end_matches('.'))
+        }
         Ending::KernelDied { why } => format!(
             "The interpreter died: {}. It was restarted: all variables and imports are gone; files in \
              /workspace are kept.",

@@ -122,7 +122,10 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
         settings.run_timeout.as_secs_f64()
     ));
     let mut output_schema = schema::output::<Executed>();
-    output_schema["properties"]["exit_code"]["type"] = json!(["integer", "null"]);
+    let exit_code = &mut output_schema["properties"]["exit_code"];
+    // Not `type: [integer, null]`: some clients know a single type only.
+    exit_code.as_object_mut().map(|code| code.remove("type"));
+    exit_code["anyOf"] = json!([{ "type": "integer" }, { "type": "null" }]);
     Arc::new(ExecuteCommand {
         spec: ToolSpec {
             name: "execute_command",
@@ -275,6 +278,7 @@ fn ending_note(ending: &Ending, timeout: Duration, max_timeout: Duration) -> Opt
             outcome::longer(timeout, max_timeout)
         ),
         Ending::Cancelled => "Stopped because the call was cancelled.".to_owned(),
+        Ending::Stopped { why } => format!("Stopped: {}.", why.trim_end_matches('.')),
         Ending::KernelDied { why } | Ending::SandboxEnded { why } => format!(
             "The whole sandbox ended: {}. A fresh one took its place: variables, processes and files are gone.",
             why.trim_end_matches('.')

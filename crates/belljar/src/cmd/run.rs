@@ -159,7 +159,7 @@ fn exit_code(outcome: &RunOutcome, err: &mut impl Write) -> anyhow::Result<ExitC
             writeln!(err, "stopped: the time limit is {} s", Duration::as_secs(&outcome.timeout))?;
             TIMED_OUT
         }
-        Ending::Cancelled => INTERRUPTED,
+        Ending::Cancelled | Ending::Stopped { .. } => INTERRUPTED,
         Ending::KernelDied { why } | Ending::SandboxEnded { why } => {
             writeln!(err, "the interpreter died: {why}")?;
             DIED

@@ -42,6 +42,8 @@ use mcp::Endpoint;
 
 /// Calls that run when the server is told to stop may take this long to finish.
 const FINISH: Duration = Duration::from_secs(30);
+/// Calls that are interrupted then may take this long to say so.
+const INTERRUPTED: Duration = Duration::from_secs(4);
 /// Refused requests per second and address that get a proper answer.
 const FAILURES: u32 = 5;
 const LAST_WORDS: Duration = Duration::from_millis(300);
@@ -130,6 +132,8 @@ pub(crate) async fn serve(
         door.calls.close();
         if tokio::time::timeout(FINISH, door.calls.wait()).await.is_err() {
             tracing::warn!("{} calls did not finish in {} s and end now", door.calls.len(), FINISH.as_secs());
+            service.interrupt_all("The server is stopping");
+            let _ = tokio::time::timeout(INTERRUPTED, door.calls.wait()).await;
         }
         // Answers that are on their way leave first, and tasks are asked for.
         tokio::time::sleep(LAST_WORDS).await;

@@ -169,7 +169,8 @@ impl ServerHandler for Handler {
     ) -> Result<GetTaskResult, ErrorData> {
         let caller = self.caller(&context)?;
         observed::request(&caller, "tasks/get", &context, async {
-            Ok(GetTaskResult::new(self.0.tasks.of(&caller).get_task(&request.task_id)?))
+            let task = self.0.tasks.of(&caller).get_task(&request.task_id);
+            Ok(GetTaskResult::new(task.map_err(|_| no_task(&request.task_id))?))
         })
         .await
     }
@@ -193,7 +194,7 @@ impl ServerHandler for Handler {
     ) -> Result<(), ErrorData> {
         let caller = self.caller(&context)?;
         observed::request(&caller, "tasks/cancel", &context, async {
-            self.0.tasks.of(&caller).cancel_task(&request.task_id)
+            self.0.tasks.of(&caller).cancel_task(&request.task_id).map_err(|_| no_task(&request.task_id))
         })
         .await
     }
@@ -270,6 +271,13 @@ impl ServerHandler for Handler {
 
 fn no_such(method: &str) -> ErrorData {
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("Method not found: {method}"), None)
+}
+
+fn no_task(id: &str) -> ErrorData {
+    let message = format!(
+        "Unknown task: {id}. It may have expired, or ended with a server that was restarted: call the tool again"
+    );
+    ErrorData::invalid_params(message, None)
 }
 
 fn is_modern(context: &RequestContext<RoleServer>) -> bool {
