@@ -1,15 +1,18 @@
-# Belljar's chores. On a fresh Debian or Ubuntu machine with cargo: `make run` to see it work, `make test` to prove it.
+# Belljar's chores. On a fresh Debian or Ubuntu machine with cargo: `make run` to serve it, `make test` to prove it.
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 BELLJAR := target/release/belljar
 
 .DEFAULT_GOAL := help
-.PHONY: help run build setup test bench load fmt lint bootstrap clean
+.PHONY: help run tour build setup test bench load fmt lint bootstrap clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: setup ## install what is missing, build, prepare the templates, and take a short tour in a real sandbox
+run: setup ## install what is missing, build, prepare the templates, and serve MCP on localhost:8775
+	$(BELLJAR) serve
+
+tour: setup ## a short tour in real sandboxes, with timings
 	$(BELLJAR) tour
 
 build: bootstrap ## target/release/belljar, with the guest inside
@@ -19,7 +22,7 @@ build: bootstrap ## target/release/belljar, with the guest inside
 setup: build ## build, then prepare the Python and Node templates
 	$(BELLJAR) setup
 
-test: ## everything, from a clean clone: format, lints, build, unit, kernel and client tests, dependencies
+test: ## everything, from a clean clone: format, lints, build, all tests, dependencies
 	scripts/test.sh
 
 bench: setup ## the budget table with this machine's figures

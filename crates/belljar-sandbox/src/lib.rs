@@ -15,6 +15,7 @@ mod pool;
 mod processes;
 mod pulse;
 mod quota;
+mod run;
 mod sandbox;
 mod selftest;
 mod service;

@@ -6,27 +6,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use belljar_proto::{Language, ProgramError};
+use belljar_proto::Language;
 use tokio::{sync::watch, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Backend, Caller, ContextInfo, Ending, Error, Health, NewContext, Output, Quotas, RunOutcome, RunRequest,
-    Settings, State, VolumeInfo,
-    context::Context,
-    pool::Pool,
-    processes,
-    quota::Ledger,
-    sandbox::{Attended, RunEnd, Sandbox},
-    usage::Usage,
+    Backend, Caller, ContextInfo, Error, Health, NewContext, Quotas, Settings, State, VolumeInfo,
+    context::Context, pool::Pool, processes, quota::Ledger, usage::Usage,
 };
 
 /// A first call may come while the backend is still starting; it waits this long before it is told to come back.
 const START_PATIENCE: Duration = Duration::from_secs(25);
 /// `stop_context` waits this long for running code before it interrupts it.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
-/// Calls that may wait for their turn in one context.
-const MAX_WAITING: usize = 32;
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(1800);
 const MAX_NAME: usize = 100;
 const MAX_DESCRIPTION: usize = 1000;
@@ -288,160 +280,6 @@ impl SandboxService {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Runs code after all earlier runs of the same context. Dropping the future interrupts the run.
-    pub async fn run(
-        self: &Arc<Self>,
-        caller: &Caller,
-        context: &str,
-        request: RunRequest,
-        cancel: CancellationToken,
-    ) -> Result<RunOutcome, Error> {
-        let context = self.find(caller, context)?;
-        let limit = self.time_limit(request.timeout)?;
-        self.check_cpu(caller)?;
-        let waiting = context.join_queue(MAX_WAITING)?;
-        let turn = tokio::select! {
-            turn = Arc::clone(&context.turn).lock_owned() => turn,
-            () = cancel.cancelled() => return Err(Error::Cancelled),
-        };
-        drop(waiting);
-        if context.is_stopping() {
-            return Err(Error::NotFound(context.id.clone()));
-        }
-        let running = self.ledger.begin(caller)?;
-        // In a task of its own, so that a caller who goes away interrupts the run instead of losing track of it.
-        let cancel = cancel.child_token();
-        let interrupt_on_drop = cancel.clone().drop_guard();
-        let service = Arc::clone(self);
-        let task = self.tasks.spawn(async move {
-            let run = service.run_in(&context, request, limit, &cancel);
-            let (mut outcome, stopped) = running.unless_stopped(&cancel, run).await;
-            if let Ok(outcome) = &mut outcome {
-                outcome.ending.because(stopped);
-            }
-            if cancel.is_cancelled() {
-                // Nobody may be there to read it, and then the next one must know.
-                context.leave_word(&outcome);
-            }
-            context.touch();
-            drop((turn, running));
-            outcome
-        });
-        let outcome = task.await.unwrap_or_else(|e| Err(Error::Internal(format!("the run was lost: {e}"))));
-        drop(interrupt_on_drop.disarm());
-        outcome
-    }
-
-    /// Whether a caller may use more processor time now.
-    pub(crate) fn check_cpu(&self, caller: &Caller) -> Result<(), Error> {
-        if self.ledger.quotas(caller).cpu_seconds.is_some_and(|limit| limit > 0)
-            && !self.backend.isolation().counts_cpu
-        {
-            return Err(Error::NotReady(
-                "processor time is limited for this caller, but cannot be counted on this machine (it takes cgroups \
-                 with cpuacct, or version 2); tell the operator"
-                    .into(),
-            ));
-        }
-        self.ledger.check(caller)
-    }
-
-    /// The time limit of something that asks for this one.
-    pub(crate) fn time_limit(&self, asked: Option<Duration>) -> Result<Duration, Error> {
-        let limit = asked.unwrap_or(self.settings.run_timeout);
-        if limit.is_zero() || limit > self.settings.max_run_timeout {
-            let max = self.settings.max_run_timeout.as_secs();
-            return Err(Error::InvalidParams(format!(
-                "timeout must be more than 0 and at most {max} seconds, got {}",
-                limit.as_secs_f64()
-            )));
-        }
-        Ok(limit)
-    }
-
-    async fn run_in(
-        &self,
-        context: &Context,
-        request: RunRequest,
-        limit: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<RunOutcome, Error> {
-        let mut notes: Vec<String> = context.take_word().into_iter().collect();
-        let sandbox = self.living(context, &mut notes).await?;
-        let number = context.next_run();
-        let started = Instant::now();
-        let RunRequest { code, live, every_byte, trace, .. } = request;
-        let attended = Attended { limit, output_cap: self.settings.output_cap, live, every_byte, trace };
-        match sandbox.run(context.language, &code, &attended, cancel).await? {
-            RunEnd::Ran { ran, stdout, stderr, displays } => {
-                notes.extend(ran.notes);
-                Ok(RunOutcome {
-                    number,
-                    success: ran.ok,
-                    error: ran.error,
-                    ending: ran.ending.into(),
-                    duration: Duration::from_micros(ran.duration_us),
-                    timeout: limit,
-                    stdout,
-                    stderr,
-                    displays,
-                    notes,
-                })
-            }
-            RunEnd::SandboxGone { why } => {
-                self.replace(context, &sandbox).await?;
-                Ok(RunOutcome {
-                    number,
-                    success: false,
-                    error: Some(ProgramError { name: "SandboxEnded".into(), message: why.clone() }),
-                    ending: Ending::SandboxEnded { why },
-                    duration: started.elapsed(),
-                    timeout: limit,
-                    stdout: Output::default(),
-                    stderr: Output::default(),
-                    displays: Vec::new(),
-                    notes,
-                })
-            }
-        }
-    }
-
-    /// The context's sandbox, or a fresh one in place of one that ended; a note tells.
-    pub(crate) async fn living(
-        &self,
-        context: &Context,
-        notes: &mut Vec<String>,
-    ) -> Result<Arc<Sandbox>, Error> {
-        let sandbox = context.sandbox();
-        if !sandbox.guest.is_closed() {
-            return Ok(sandbox);
-        }
-        let why = sandbox.reason().await;
-        notes.push(format!(
-            "The sandbox had ended since the last run: {why}. A fresh one took its place: variables, imports \
-             and files are gone."
-        ));
-        self.replace(context, &sandbox).await
-    }
-
-    /// Gives a context a new sandbox in place of one that ended, unless somebody else has done so meanwhile.
-    pub(crate) async fn replace(
-        &self,
-        context: &Context,
-        ended: &Arc<Sandbox>,
-    ) -> Result<Arc<Sandbox>, Error> {
-        let _alone = context.replacing.lock().await;
-        let current = context.sandbox();
-        if !Arc::ptr_eq(&current, ended) {
-            return Ok(current);
-        }
-        let made = self.pool.take(context.language, &context.limits).await;
-        let failed = |e: crate::BackendError| Error::Internal(format!("No new sandbox could be made: {e}"));
-        let sandbox = made.map_err(failed)?;
-        self.claim(context, &sandbox).await.map_err(failed)?;
-        Ok(context.set_sandbox(sandbox))
     }
 
     pub async fn stop_context(

@@ -188,7 +188,7 @@ pub(super) async fn endpoint(State(door): AppState, request: Request<Body>) -> R
 }
 
 /// Who it is, if they may come in now.
-async fn admit(door: &Door, parts: &Parts) -> Result<Identity, Reply> {
+pub(super) async fn admit(door: &Door, parts: &Parts) -> Result<Identity, Reply> {
     let peer = parts.extensions.get::<Peer>().map(Peer::neighbourhood).unwrap_or_default();
     let in_query = refuse_in_query(parts.uri.query());
     let admitted = match in_query {
@@ -211,7 +211,7 @@ async fn admit(door: &Door, parts: &Parts) -> Result<Identity, Reply> {
     }
 }
 
-pub(super) fn refused(gate: &crate::auth::Gate, denied: &Denied) -> Reply {
+fn refused(gate: &crate::auth::Gate, denied: &Denied) -> Reply {
     if let Denied::Unavailable(why) = denied {
         tracing::error!("tokens cannot be checked: {why}");
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::{
     body::Body,
-    extract::State,
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    extract::{Request, State},
+    http::{HeaderValue, StatusCode, header},
 };
 use rmcp::model::ProtocolVersion;
 use serde_json::json;
@@ -53,15 +53,16 @@ pub(super) fn mcp(door: &Arc<Door>) -> Reply {
 }
 
 /// Totals of the whole server, so only for its operator.
-pub(super) async fn metrics(State(door): AppState, headers: HeaderMap) -> Reply {
-    match door.gate.admit(&headers).await {
+pub(super) async fn metrics(State(door): AppState, request: Request<Body>) -> Reply {
+    let (parts, _) = request.into_parts();
+    match mcp::admit(&door, &parts).await {
         Ok(identity) if identity.operator => {}
         Ok(_) => {
             let message =
                 "Metrics are for the operator: a token made with `belljar token add NAME --operator`";
             return reply::refusal(StatusCode::FORBIDDEN, INVALID_REQUEST, message);
         }
-        Err(denied) => return mcp::refused(&door.gate, &denied),
+        Err(refused) => return refused,
     }
     let health = door.health.borrow().clone();
     let page = door.metrics.render(&health.gauges(&door.service));

@@ -119,7 +119,7 @@ impl Tasks {
             }
         }
         let ttl = self.longest.as_millis() as u64;
-        let options = TaskOptions::new().with_ttl_ms(ttl).with_status_message("running");
+        let options = TaskOptions::new().with_ttl_ms(ttl);
         let task = self.of(&caller).spawn(options, |context| {
             Box::pin(async move {
                 tokio::select! {
