@@ -153,11 +153,12 @@ pub(crate) fn instance_name(instance: &str) -> String {
 }
 
 impl Cgroups {
-    pub(crate) fn open(hierarchy: &Hierarchy, instance: &str) -> Result<Self> {
+    pub(crate) fn open(hierarchy: &Hierarchy, instance: &str, count_cpu: bool) -> Result<Self> {
         let name = instance_name(instance);
+        let needed = if count_cpu { hierarchy.bases.len() } else { CONTROLLERS.len() };
         let mut dirs = Vec::new();
         let mut parents = Vec::new();
-        for base in &hierarchy.bases {
+        for base in hierarchy.bases.iter().take(needed) {
             let parent = open_dir(base).doing(|| format!("open {}", base.display()))?;
             mkdirat(&parent, &name, Mode::from_raw_mode(0o755))
                 .doing(|| format!("make {}", base.join(&name).display()))?;
@@ -200,10 +201,12 @@ impl Cgroups {
             match (&self.version, CONTROLLERS.get(at).copied().unwrap_or(ACCOUNTING)) {
                 (Version::V1, "memory") => {
                     // Absent where the kernel does not account for swap; then there is nothing to limit either. It is
-                    // never less than the other one, so it goes first on the way up and last on the way down.
+                    // never less than the other one, so it goes last on the way down and first on the way up.
                     let with_swap = || write_at(dir, &format!("{id}/memory.memsw.limit_in_bytes"), &memory);
-                    let _ = with_swap();
-                    set("memory.limit_in_bytes", memory.clone())?;
+                    if set("memory.limit_in_bytes", memory.clone()).is_err() {
+                        let _ = with_swap();
+                        set("memory.limit_in_bytes", memory.clone())?;
+                    }
                     let _ = with_swap();
                 }
                 (Version::V1, "cpu") => {

@@ -139,6 +139,12 @@ impl Ledger {
         Ok(Running { ledger: Arc::clone(self), caller: caller.clone(), stop })
     }
 
+    /// Whether anybody's processor time is limited.
+    pub(crate) fn limits_cpu(&self) -> bool {
+        let limited = |quotas: &Quotas| quotas.cpu_seconds.is_some_and(|limit| limit > 0);
+        limited(&self.standard) || self.accounts().values().any(|account| limited(&account.quotas))
+    }
+
     pub(crate) fn is_running(&self, caller: &Caller) -> bool {
         self.accounts().get(caller).is_some_and(|account| account.runs > 0)
     }

@@ -306,6 +306,9 @@ impl SandboxService {
     async fn remove(&self, context: &Context) -> Result<(), crate::BackendError> {
         let ended = context.sandbox().machine.destroy().await;
         lock(&self.contexts).remove(&context.id);
+        if !self.backend.isolation().counts_cpu {
+            self.usage.forget(context.sandbox().machine.id());
+        }
         ended
     }
 

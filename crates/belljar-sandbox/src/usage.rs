@@ -16,6 +16,10 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(5);
 /// Processor time per [`INTERVAL`] that an idle sandbox may use.
 const AT_REST: Duration = Duration::from_millis(50);
+/// Where nobody's processor time is limited, it is asked for only so often, in intervals.
+const UNLIMITED: u64 = 5;
+/// A volume is looked at only so often while its caller runs nothing.
+const RESTS: Duration = Duration::from_secs(5);
 /// However long a look at a volume takes, the next one is no later.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Less is left to the host.
@@ -43,6 +47,11 @@ impl Usage {
     pub(crate) fn owned_by(&self, machine: &str, caller: &Caller, fresh: bool) {
         let charged = fresh.then_some(Duration::ZERO);
         self.owned().insert(machine.into(), Owned { caller: caller.clone(), charged });
+    }
+
+    /// For a sandbox whose last word nobody waits for.
+    pub(crate) fn forget(&self, machine: &str) {
+        self.owned().remove(machine);
     }
 
     /// Those who have a sandbox.
@@ -87,12 +96,15 @@ impl SandboxService {
 
     pub(crate) async fn keep_accounts(&self) {
         let mut watched: HashMap<Caller, Watched> = HashMap::new();
-        loop {
+        for round in 0u64.. {
             tokio::time::sleep(INTERVAL).await;
             let mut used: HashMap<Caller, Duration> = HashMap::new();
-            for (caller, cpu) in self.usage.settle(self.backend.usage().await) {
-                self.ledger.charge(&caller, cpu);
-                *used.entry(caller).or_default() += cpu;
+            let asks = self.ledger.limits_cpu() || round.is_multiple_of(UNLIMITED);
+            if asks && self.backend.isolation().counts_cpu {
+                for (caller, cpu) in self.usage.settle(self.backend.usage().await) {
+                    self.ledger.charge(&caller, cpu);
+                    *used.entry(caller).or_default() += cpu;
+                }
             }
             let callers = self.usage.callers();
             watched.retain(|caller, _| callers.contains(caller));
@@ -116,7 +128,9 @@ impl SandboxService {
             return if cpu > AT_REST { Verdict::TooMuch(error.to_string()) } else { Verdict::Idle };
         }
         // Looking must not become the main work of this machine.
-        if watched.looked.is_some_and(|(looked, took)| looked.elapsed() < (took * 20).min(LONGEST_PAUSE)) {
+        let rests = watched.over.is_none() && cpu <= AT_REST && !self.ledger.is_running(caller);
+        let pause = |took: Duration| if rests { RESTS.max(took * 20) } else { took * 20 }.min(LONGEST_PAUSE);
+        if watched.looked.is_some_and(|(looked, took)| looked.elapsed() < pause(took)) {
             return if watched.over.is_some() { Verdict::Idle } else { Verdict::Fine };
         }
         let limit = self.ledger.quotas(caller).disk.unwrap_or(u64::MAX);

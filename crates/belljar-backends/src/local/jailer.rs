@@ -273,7 +273,8 @@ impl Jailer {
     fn bury(&self, id: &str, why: String, cpu_us: u64) {
         let life = {
             let mut waiting = self.waiting();
-            if waiting.finals.len() < MAX_FINALS {
+            // Nothing where nobody counts.
+            if cpu_us > 0 && waiting.finals.len() < MAX_FINALS {
                 waiting.finals.push((id.into(), cpu_us));
             }
             waiting.lives.remove(id)
