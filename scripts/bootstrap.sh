@@ -37,6 +37,9 @@ is_system_python() { [ "$("$python" -c 'import os, sys; print(os.path.realpath(s
 node=${BELLJAR_NODE:-node}
 node_version() { "$node" -p process.versions.node 2>/dev/null || echo 0; }
 
+browser=${BELLJAR_BROWSER:-/usr/lib/chromium/chromium-headless-shell}
+has_fonts() { [ -n "$(find /usr/share/fonts \( -name '*.ttf' -o -name '*.otf' \) -print -quit 2>/dev/null)" ]; }
+
 packages() {
     local list=()
     can_link || list+=(gcc libc6-dev)
@@ -68,6 +71,23 @@ install_packages() {
         say "refreshing the list of packages and trying again"
         "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "$@"
     fi
+}
+
+# Everything but the browser tools works without it, so whatever goes wrong here is said and no more.
+install_browser() {
+    local list=()
+    [ -x "$browser" ] || list+=(chromium-headless-shell)
+    # Without any font some pages never finish loading.
+    has_fonts || list+=(fonts-dejavu-core)
+    [ ${#list[@]} -gt 0 ] || return 0
+    if [ -n "${BELLJAR_BROWSER:-}" ] && [ ! -x "$browser" ]; then
+        say "browser tools will not be available: there is nothing at BELLJAR_BROWSER=$browser"
+        return 0
+    fi
+    if has apt-get && install_packages "${list[@]}"; then
+        return 0
+    fi
+    say "browser tools will not be available. They need: apt-get install ${list[*]} (Fedora: dnf install chromium-headless)"
 }
 
 check_rust() {
@@ -135,6 +155,7 @@ if [ ${#wanted[@]} -gt 0 ]; then
         say "this is neither Debian nor Ubuntu; their names for what is missing: ${wanted[*]}"
     fi
 fi
+install_browser
 check_rust
 check_the_rest
 if [ ${#missing[@]} -gt 0 ]; then

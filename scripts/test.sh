@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 belljar=target/release/belljar
 passed=() failed=() skipped=()
 
-phases=(bootstrap format guest lint build templates rust kernels clients http conformance dependencies)
+phases=(bootstrap format guest lint build templates rust kernels walker clients http conformance dependencies)
 
 do_bootstrap() { scripts/bootstrap.sh test; }
 do_format() { cargo fmt --all -- --check; }
@@ -27,6 +27,9 @@ do_rust() {
 
 # The kernels alone, on the packages of the Python template.
 do_kernels() { scripts/with-template.sh python3 -m unittest discover -s tests/kernels; }
+
+# What the browser shows of a page, alone with Chromium.
+do_walker() { tests/browser/run.sh; }
 
 do_clients() { tests/clients/run.sh; }
 

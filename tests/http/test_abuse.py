@@ -200,7 +200,7 @@ class Abuse(HttpTestCase):
         try:
             for _ in range(count):
                 idle.append(self.server.connect())
-            self.assertEqual(len(self.server.client().request("tools/list")["tools"]), 12)
+            self.assertEqual(len(self.server.client().request("tools/list")["tools"]), 22)
             self.assert_healthy()
             gauge = lambda: int(re.search(rb"(?m)^belljar_connections (\d+)", self.server.http("GET", "/metrics").body)[1])
             self.assertTrue(wait_until(lambda: gauge() >= count * 0.9, 20), gauge())
@@ -324,7 +324,7 @@ class Flood(HttpTestCase):
         floods = [Background(flood) for _ in range(4)]
         ann, served = self.server.client(self.ann), 0
         while time.monotonic() < end:
-            self.assertEqual(len(ann.request("tools/list")["tools"]), 12)
+            self.assertEqual(len(ann.request("tools/list")["tools"]), 22)
             served += 1
             time.sleep(0.02)
         counts = {}

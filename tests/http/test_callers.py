@@ -217,10 +217,17 @@ class TwoCallers(HttpTestCase):
             ("execute_command", {"session_id": "THING", "process_id": "proc-1", "input": "x"}),
             ("get_sessions", {"session_id": "THING"}), ("stop_session", {"session_id": "THING"}),
             ("get_volume_path", {"session_id": "THING"}),
+            ("sandbox_destroy", {"sandbox_id": "THING"}), ("code_run", {"sandbox_id": "THING", "language": "python", "code": "1"}),
+            ("file_read", {"sandbox_id": "THING", "path": "secret.txt"}), ("file_list", {"sandbox_id": "THING"}),
+            ("file_write", {"sandbox_id": "THING", "path": "a", "content": "b"}),
+            ("browser_goto", {"sandbox_id": "THING", "url": "file:///workspace/secret.txt"}),
+            ("browser_click", {"sandbox_id": "THING", "selector": "ref_1"}),
+            ("browser_type", {"sandbox_id": "THING", "selector": "ref_1", "text": "a"}),
+            ("browser_snapshot", {"sandbox_id": "THING"}),
         ]
 
     def test_every_tool_of_ours_is_among_those_tried(self):
-        tried = {name for name, _ in self.tools()} | {"create_context", "list_contexts"}
+        tried = {name for name, _ in self.tools()} | {"create_context", "list_contexts", "sandbox_create"}
         self.assertEqual(tried, {tool["name"] for tool in self.bob.request("tools/list")["tools"]})
 
     def test_ids_and_names_of_another_are_unknown(self):
@@ -236,6 +243,16 @@ class TwoCallers(HttpTestCase):
                     json.dumps(params).replace("THING", self.context)))[1])
                 self.assertTrue(told["result"]["isError"], told)
         self.assertEqual(self.ann.value(self.context, "open('secret.txt').read()"), "'treasure'")
+
+    def test_the_current_sandbox_is_ones_own(self):
+        sandbox = self.ann.call("sandbox_create")["sandbox_id"]
+        self.addCleanup(self.ann.call, "sandbox_destroy", sandbox_id=sandbox)
+        self.ann.call("file_write", path="secret.txt", content="treasure")
+        for tool, arguments in (("file_read", {"path": "secret.txt"}), ("sandbox_destroy", {})):
+            answer = self.answer(self.bob, "tools/call", {"name": tool, "arguments": arguments})[1]
+            told = json.loads(answer)["result"]
+            self.assertEqual((told["isError"], told["structuredContent"]["code"]), (True, "NO_SANDBOX"))
+        self.assertEqual(self.ann.call("file_read", path="secret.txt")["content"], "treasure")
 
     def test_lists_show_nothing(self):
         for tool, key in (("list_contexts", "contexts"), ("get_sessions", "sessions")):
@@ -311,7 +328,7 @@ class TwoCallers(HttpTestCase):
                 answers.append((answer.status, answer.body, sorted(name for name in answer.headers)))
             self.assertEqual(answers[0], answers[1], method)
             self.assertEqual(answers[0][0], 404)
-        self.assertEqual(len(ann.request("tools/list")["tools"]), 12)
+        self.assertEqual(len(ann.request("tools/list")["tools"]), 22)
 
     def test_a_cancellation_reaches_only_ones_own(self):
         running = Background(self.ann.value, self.context, "import time\ntime.sleep(1)\n'went on'")

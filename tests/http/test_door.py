@@ -17,7 +17,7 @@ class Open(HttpTestCase):
             self.assertEqual((status["name"], status["status"], status["authentication"]), ("belljar", "ok", "none"))
             self.assertEqual(status["transport"], "streamable-http")
             self.assertIn("2026-07-28", status["protocol_versions"])
-            self.assertGreaterEqual(status["tools"], 12)
+            self.assertGreaterEqual(status["tools"], 22)
 
     def test_other_methods_are_refused_and_told_which_are_not(self):
         for method in ("PUT", "PATCH", "DELETE", "TRACE", "PROPFIND", "CONNECT"):
@@ -102,7 +102,7 @@ class Closed(HttpTestCase):
         self.assertEqual(self.server.http("GET", "/mcp").json()["authentication"], "bearer")
         self.assertEqual(self.server.http("OPTIONS", "/mcp").status, 204)
         self.assertEqual(self.server.client().post({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).status, 401)
-        self.assertEqual(len(self.server.client(self.token).request("tools/list")["tools"]), 12)
+        self.assertEqual(len(self.server.client(self.token).request("tools/list")["tools"]), 22)
 
     def test_metrics_are_for_the_operator(self):
         answers = {who: self.server.http("GET", "/metrics", headers=headers) for who, headers in (

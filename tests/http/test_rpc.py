@@ -93,7 +93,7 @@ class Messages(HttpTestCase):
                 extra = {"MCP-Protocol-Version": NEW, "Mcp-Method": "tools/list"} if "params" in message else {}
                 answer = self.server.http("POST", "/mcp", json.dumps(message).encode(), {**headers, **extra})
                 self.assertEqual(answer.status, 200, (accept, answer.body))
-                self.assertEqual(len(answer.json()["result"]["tools"]), 12)
+                self.assertEqual(len(answer.json()["result"]["tools"]), 22)
 
     def test_notifications_are_never_answered(self):
         for body in ({"jsonrpc": "2.0", "method": "notifications/initialized"},
@@ -163,7 +163,7 @@ class NewEra(HttpTestCase):
 class OldEra(HttpTestCase):
     def test_a_plain_post_is_enough(self):
         client = self.server.client(era="plain")
-        self.assertEqual(len(client.request("tools/list")["tools"]), 12)
+        self.assertEqual(len(client.request("tools/list")["tools"]), 22)
         done = client.call("execute_code", code="x = 20; print(x + 1)")
         self.assertEqual((done["stdout"], done["session_created"]), ("21\n", True))
         again = client.call("execute_code", code="print(x + 2)", session_id=done["session_id"])
@@ -187,7 +187,7 @@ class OldEra(HttpTestCase):
         ids = {client.session for client in clients}
         self.assertEqual(len(ids), 3)
         self.assertTrue(all(len(session) >= 32 for session in ids))
-        self.assertEqual(len(clients[0].request("tools/list")["tools"]), 12)
+        self.assertEqual(len(clients[0].request("tools/list")["tools"]), 22)
 
     def test_a_stream_is_for_a_session(self):
         client = self.server.client(era="session")
@@ -202,7 +202,7 @@ class OldEra(HttpTestCase):
             self.assertIn(b" 200 ", head.split(b"\r\n")[0])
             self.assertIn(b"text/event-stream", head.lower())
             # The session works beside it.
-            self.assertEqual(len(client.request("tools/list")["tools"]), 12)
+            self.assertEqual(len(client.request("tools/list")["tools"]), 22)
 
     def test_delete_ends_a_session(self):
         client = self.server.client(era="session")

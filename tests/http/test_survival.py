@@ -113,6 +113,20 @@ class Survival(unittest.TestCase):
         client.server = self.serve(ready=False)
         self.assertEqual(client.value(context, "6 * 7"), "42")
 
+    def test_the_current_sandbox_stays_the_current_one(self):
+        first = self.serve()
+        client = first.client()
+        made = [client.call("sandbox_create")["sandbox_id"] for _ in range(4)]
+        client.context("later")
+        for language, code in (("python", "x = 1"), ("javascript", "let x = 2")):
+            client.call("code_run", language=language, code=code)
+        first.kill()
+        client = self.serve().client()
+        for language, value in (("python", "1"), ("javascript", "2")):
+            self.assertEqual(client.call("code_run", language=language, code="x")["result"], value)
+        for sandbox in reversed(made):
+            self.assertEqual(client.call("sandbox_destroy")["sandbox_id"], sandbox)
+
     def test_callers_keep_what_is_theirs(self):
         ann, bob = self.home.token("add", "ann"), self.home.token("add", "bob")
         first = self.serve()

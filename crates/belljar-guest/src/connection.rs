@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    exec, files,
+    browser, exec, files,
     kernel::{Job, RunJob},
     program,
     supervisor::Guest,
@@ -128,6 +128,20 @@ async fn dispatch(
                 active.borrow_mut().remove(&id);
                 asked.outbox.reply(id, reply, &body).await;
             });
+        }
+        Call::Browse { browse, timeout_ms } => {
+            let interrupt = Interrupt::default();
+            active.borrow_mut().insert(id, Rc::clone(&interrupt));
+            let active = Rc::clone(active);
+            let outbox = outbox.clone();
+            let finished = move |reply, body: Vec<u8>| {
+                active.borrow_mut().remove(&id);
+                spawn_local(async move { outbox.reply(id, reply, &body).await });
+            };
+            guest
+                .browser
+                .send(browser::Job { browse, timeout_ms, interrupt, finished: Box::new(finished) })
+                .await;
         }
         Call::Interrupt { target } => {
             if let Some(interrupt) = active.borrow().get(&target) {

@@ -144,6 +144,13 @@ impl Place {
     }
 }
 
+/// The absolute path of a regular file, for programs in the sandbox.
+pub(crate) fn regular(path: &str) -> Result<String, Failure> {
+    let place = Place::parse(path)?;
+    place.open_regular(OFlags::RDONLY)?;
+    Ok(Path::new(place.root).join(&place.rest).to_string_lossy().into_owned())
+}
+
 async fn stat(path: &str, digest: bool) -> Result<Entry, Failure> {
     let place = Place::parse(path)?;
     let fd = place.open(OFlags::PATH)?;
@@ -186,7 +193,7 @@ fn read(path: &str, offset: u64, length: u32) -> Result<(Reply, Vec<u8>), Failur
     Ok((Reply::Data { size }, bytes))
 }
 
-fn write(path: &str, offset: u64, bytes: &[u8]) -> Result<u64, Failure> {
+pub(crate) fn write(path: &str, offset: u64, bytes: &[u8]) -> Result<u64, Failure> {
     let place = Place::parse(path)?;
     if place.rest.as_os_str().is_empty() {
         return Err(place.failure(Errno::ISDIR));

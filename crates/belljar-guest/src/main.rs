@@ -1,9 +1,10 @@
 //! The guest: pid 1 of a sandbox.
 //!
-//! It starts and feeds interpreters, runs programs, reads and writes files, and reaps what dies. It trusts nobody:
+//! It starts and feeds interpreters, runs programs, drives a browser, reads and writes files, and reaps what dies. It trusts nobody:
 //! neither the code it runs nor the length of anything it is sent. One thread, one event loop.
 
 mod background;
+mod browser;
 mod capture;
 mod connection;
 mod exec;

@@ -22,7 +22,15 @@ use tokio::{
     task::spawn_local,
 };
 
-use crate::{background::Background, capture::OUTPUTS, connection, kernel::Kernels, processes::Processes};
+use crate::{
+    background::Background,
+    browser::{Browser, Launch},
+    capture::OUTPUTS,
+    connection,
+    kernel::Kernels,
+    processes::Processes,
+    wires,
+};
 
 /// How an interpreter from the zygote ended.
 #[derive(Debug)]
@@ -46,6 +54,7 @@ pub(crate) struct Supervisor {
     next: Cell<u64>,
     waiting: RefCell<HashMap<u64, oneshot::Sender<Wires>>>,
     living: RefCell<HashMap<u64, oneshot::Sender<KernelEnd>>>,
+    browsers: RefCell<HashMap<u64, oneshot::Sender<Result<OwnedFd, String>>>>,
     /// The interpreter that comes without being asked for.
     first: RefCell<Option<Expected>>,
 }
@@ -56,6 +65,7 @@ pub(crate) struct Guest {
     pub(crate) kernels: Kernels,
     pub(crate) processes: Rc<Processes>,
     pub(crate) background: Background,
+    pub(crate) browser: Browser,
 }
 
 pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
@@ -69,6 +79,7 @@ pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
         next: Cell::new(0),
         waiting: RefCell::default(),
         living: RefCell::default(),
+        browsers: RefCell::default(),
         first: RefCell::default(),
     });
     let Some((ToGuest::Init { config }, _)) = supervisor.receive().await? else {
@@ -82,7 +93,8 @@ pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
     }
     let kernels = Kernels::new(config.clone(), Rc::clone(&supervisor), Rc::clone(&processes));
     let background = Background::new(Rc::clone(&processes), OUTPUTS.into());
-    let guest = Rc::new(Guest { config, kernels, processes, background });
+    let browser = Browser::new(launcher(&supervisor, config.browser));
+    let guest = Rc::new(Guest { config, kernels, processes, background, browser });
     while let Some((packet, mut fds)) = supervisor.receive().await? {
         match packet {
             ToGuest::Init { .. } => return Err(io::Error::other("a second init")),
@@ -103,9 +115,32 @@ pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
             ToGuest::KernelExited { id, status, out_of_memory } => {
                 supervisor.ended(id, KernelEnd::Exited { status, out_of_memory });
             }
+            ToGuest::Browser { id } => {
+                let stream = fds.pop().ok_or_else(|| "a browser without a stream".to_owned());
+                supervisor.browser_came(id, stream);
+            }
+            ToGuest::BrowserFailed { id, message } => supervisor.browser_came(id, Err(message)),
         }
     }
     Ok(())
+}
+
+fn launcher(supervisor: &Rc<Supervisor>, available: bool) -> Launch {
+    let supervisor = Rc::clone(supervisor);
+    Box::new(move || {
+        let supervisor = Rc::clone(&supervisor);
+        Box::pin(async move {
+            if !available {
+                return Err(
+                    "there is no browser here: install Debian's chromium-headless-shell or chromium on the \
+                            machine, then restart; `belljar doctor` tells more"
+                        .into(),
+                );
+            }
+            let stream = supervisor.request_browser().await?;
+            wires::stream(stream).map_err(|e| format!("no stream to the browser: {e}"))
+        })
+    })
 }
 
 impl Supervisor {
@@ -124,13 +159,36 @@ impl Supervisor {
             return Ok(first);
         }
         let (id, expected) = self.expect();
-        let packet = serde_json::to_vec(&FromGuest::Kernel { id })?;
+        self.send(&FromGuest::Kernel { id }).await?;
+        Ok(expected)
+    }
+
+    /// A stream to a browser that was just started in this sandbox.
+    pub(crate) async fn request_browser(&self) -> Result<OwnedFd, String> {
+        let id = self.next.replace(self.next.get() + 1);
+        let (sender, came) = oneshot::channel();
+        self.browsers.borrow_mut().insert(id, sender);
+        self.send(&FromGuest::Browser { id })
+            .await
+            .map_err(|e| format!("the sandbox's maker is gone: {e}"))?;
+        came.await.unwrap_or_else(|_| Err("the sandbox's maker is gone".into()))
+    }
+
+    fn browser_came(&self, id: u64, how: Result<OwnedFd, String>) {
+        if let Some(waiting) = self.browsers.borrow_mut().remove(&id) {
+            // Nobody waits any more when it took too long; then its stream closes, and it ends.
+            let _ = waiting.send(how);
+        }
+    }
+
+    async fn send(&self, packet: &FromGuest) -> io::Result<()> {
+        let packet = serde_json::to_vec(packet)?;
         let send = |socket: &OwnedFd| {
             let mut nothing = SendAncillaryBuffer::default();
             Ok(sendmsg(socket, &[IoSlice::new(&packet)], &mut nothing, SendFlags::NOSIGNAL)?)
         };
         self.socket.async_io(Interest::WRITABLE, send).await?;
-        Ok(expected)
+        Ok(())
     }
 
     fn ended(&self, id: u64, how: KernelEnd) {

@@ -10,6 +10,7 @@ const IF_EQUAL: u16 = 0x15;
 const IF_GREATER: u16 = 0x25;
 const IF_AT_LEAST: u16 = 0x35;
 const IF_ANY_BIT: u16 = 0x45;
+const AND: u16 = 0x54;
 const RETURN: u16 = 0x06;
 
 /// Offsets in what the filter is shown of a call.
@@ -26,6 +27,8 @@ pub(crate) const ARCH: u32 = 0xc000_00b7;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Test {
     argument: u32,
+    /// Bits that are looked at.
+    mask: u32,
     kind: u16,
     value: u32,
     /// Whether the test passes when the comparison is true.
@@ -34,16 +37,25 @@ pub(crate) struct Test {
 
 impl Test {
     pub(crate) fn equal(argument: u32, value: u32) -> Self {
-        Self { argument, kind: IF_EQUAL, value, passes: true }
+        Self::equal_in(argument, u32::MAX, value)
+    }
+
+    /// Equal as far as the bits in `mask` go.
+    pub(crate) fn equal_in(argument: u32, mask: u32, value: u32) -> Self {
+        Self { argument, mask, kind: IF_EQUAL, value, passes: true }
     }
 
     pub(crate) fn differs(argument: u32, value: u32) -> Self {
-        Self { argument, kind: IF_EQUAL, value, passes: false }
+        Self { argument, mask: u32::MAX, kind: IF_EQUAL, value, passes: false }
     }
 
     /// None of these bits is set.
     pub(crate) fn lacks(argument: u32, bits: u32) -> Self {
-        Self { argument, kind: IF_ANY_BIT, value: bits, passes: false }
+        Self { argument, mask: u32::MAX, kind: IF_ANY_BIT, value: bits, passes: false }
+    }
+
+    fn instructions(&self) -> usize {
+        if self.mask == u32::MAX { 2 } else { 3 }
     }
 }
 
@@ -85,9 +97,13 @@ impl Filter {
             for tests in alternatives {
                 for (at, test) in tests.iter().enumerate() {
                     // A test that fails goes on with the next alternative: behind the other tests and the return.
-                    let next = (2 * (tests.len() - 1 - at) + 1) as u8;
+                    let behind: usize = tests[at + 1..].iter().map(Test::instructions).sum();
+                    let next = (behind + 1) as u8;
                     let (if_true, if_false) = if test.passes { (0, next) } else { (next, 0) };
                     block.push(step(LOAD, ARGUMENTS + 8 * test.argument));
+                    if test.mask != u32::MAX {
+                        block.push(step(AND, test.mask));
+                    }
                     block.push(branch(test.kind, test.value, if_true, if_false));
                 }
                 block.push(allow);
@@ -153,6 +169,7 @@ pub(crate) mod tests {
                 LOAD if i.k == NUMBER => value = nr,
                 LOAD if i.k == ABI => value = abi,
                 LOAD => value = args[((i.k - ARGUMENTS) / 8) as usize] as u32,
+                AND => value &= i.k,
                 JUMP => at += i.k as usize,
                 IF_EQUAL => jump(value == i.k),
                 IF_GREATER => jump(value > i.k),
@@ -184,5 +201,18 @@ pub(crate) mod tests {
         let passes = |a, b| run(&filter.compile(), ARCH, 5, [a, b, 0, 0, 0, 0]) == libc::SECCOMP_RET_ALLOW;
         assert!(passes(1, 2) && passes(7, 1) && passes(7, 8));
         assert!(!passes(1, 3) && !passes(2, 2) && !passes(7, 2) && !passes(7, 4));
+    }
+
+    #[test]
+    fn a_masked_test_looks_at_its_bits_only() {
+        let alternatives = vec![
+            vec![Test::equal(1, 1), Test::equal_in(0, 0xf, 2), Test::equal(2, 0)],
+            vec![Test::equal(1, 9)],
+        ];
+        let filter =
+            Filter { allowed: vec![], when: vec![(5, alternatives)], answered: vec![], refused_with: 1 };
+        let passes = |a, b, c| run(&filter.compile(), ARCH, 5, [a, b, c, 0, 0, 0]) == libc::SECCOMP_RET_ALLOW;
+        assert!(passes(2, 1, 0) && passes(0xff2, 1, 0) && passes(7, 9, 7));
+        assert!(!passes(3, 1, 0) && !passes(2, 1, 1) && !passes(2, 2, 0) && !passes(0xff1, 1, 0));
     }
 }

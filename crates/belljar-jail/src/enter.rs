@@ -8,12 +8,25 @@ use crate::{
     sys,
 };
 
-/// Things that the kernel counts per user, and that an ordinary user shares with all of its sandboxes.
-const QUOTAS: [(&str, &str); 2] = [("max_inotify_instances", "32"), ("max_inotify_watches", "8192")];
+/// Things that the kernel counts per user namespace and that no cgroup limits. An ordinary user shares them with all of
+/// its sandboxes. Only browsers may make namespaces at all: one for each page's process.
+const QUOTAS: [(&str, &str); 6] = [
+    ("max_inotify_instances", "32"),
+    ("max_inotify_watches", "8192"),
+    ("max_mnt_namespaces", "0"),
+    ("max_net_namespaces", "16"),
+    ("max_pid_namespaces", "128"),
+    ("max_user_namespaces", "64"),
+];
+
+/// Descriptors of one process of a browser.
+const BROWSER_FILES: u64 = 4096;
 
 /// What every process inside is held to.
 pub(crate) struct Policy {
     pub(crate) seccomp: Vec<libc::sock_filter>,
+    /// Instead of `seccomp`, for browsers.
+    pub(crate) browser_seccomp: Vec<libc::sock_filter>,
     pub(crate) landlock: landlock::Plan,
     pub(crate) omit: Vec<Layer>,
     /// Without cgroups the kernel's per-process limits are all there is.
@@ -42,7 +55,7 @@ impl Policy {
         }
         sys::unshare(libc::CLONE_NEWUSER).doing(|| "make the user namespace".into())?;
         for (name, limit) in QUOTAS {
-            // Absent where the kernel has no inotify; then there is nothing to use up either.
+            // Absent where the kernel has no such thing; then there is nothing to use up either.
             let _ = fs::write(format!("/proc/sys/user/{name}"), limit);
         }
         fs::write("/proc/self/setgroups", "deny").doing(|| "deny setgroups".into())?;
@@ -53,8 +66,21 @@ impl Policy {
 
     /// Gives up everything that is left. After this only ordinary, listed system calls work.
     pub(crate) fn drop_all(&self, limits: &Limits) -> Result<()> {
+        self.drop_to(rlimits(limits, self.has_cgroups), &self.seccomp)
+    }
+
+    /// The same for a browser, whose own sandbox takes more calls and more descriptors.
+    pub(crate) fn drop_all_for_browser(&self, limits: &Limits) -> Result<()> {
+        let mut rlimits = rlimits(limits, self.has_cgroups);
+        for (_, _, limit) in rlimits.iter_mut().filter(|(_, resource, _)| *resource == libc::RLIMIT_NOFILE) {
+            *limit = BROWSER_FILES;
+        }
+        self.drop_to(rlimits, &self.browser_seccomp)
+    }
+
+    fn drop_to(&self, rlimits: Vec<(&str, u32, u64)>, seccomp: &[libc::sock_filter]) -> Result<()> {
         if self.has(Layer::Rlimits) {
-            for (name, resource, limit) in rlimits(limits, self.has_cgroups) {
+            for (name, resource, limit) in rlimits {
                 lower_rlimit(resource, limit).doing(|| format!("limit {name}"))?;
             }
         }
@@ -69,7 +95,7 @@ impl Policy {
             self.landlock.apply()?;
         }
         if self.has(Layer::Seccomp) {
-            sys::install_seccomp(&self.seccomp).doing(|| "install the seccomp filter".into())?;
+            sys::install_seccomp(seccomp).doing(|| "install the seccomp filter".into())?;
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The jailer: a single-threaded process that makes sandboxes, owns them, and ends them all when its server goes.
 
+mod browsers;
 mod kernels;
 mod servers;
 
@@ -10,13 +11,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use browsers::Browser;
 use rustix::event::epoll;
 
 use crate::{
     Doing, JailError, Result,
     cgroup::Cgroups,
     prepare::{self, Prepared, UID_RANGE},
-    protocol::{FromGuest, FromJailer, JailerSpec, Language, Limits, Packets, ZygoteSpec},
+    protocol::{BrowserSpec, FromGuest, FromJailer, JailerSpec, Language, Limits, Packets, ZygoteSpec},
     sandbox::{Mould, Sandbox},
     sweep::RunDir,
     sys,
@@ -107,6 +109,11 @@ struct Jailer {
     /// Interpreters that run, by fork number.
     forks: HashMap<u64, Fork>,
     next_fork: u64,
+    /// Or why there is none.
+    browser_spec: std::result::Result<BrowserSpec, String>,
+    /// Those that run or are on their way, by token.
+    browsers: HashMap<u64, Browser>,
+    next_browser: u64,
     /// Cgroups that were still busy when their sandbox ended.
     lingering: Vec<String>,
 }
@@ -158,6 +165,9 @@ impl Jailer {
                     outstanding: 0,
                     forks: HashMap::new(),
                     next_fork: 0,
+                    browser_spec: spec.browser,
+                    browsers: HashMap::new(),
+                    next_browser: 0,
                     lingering: Vec::new(),
                 })
             }
@@ -190,6 +200,10 @@ impl Jailer {
                         true
                     }
                     DOOR => self.hear_door(),
+                    browser if browser >= browsers::FIRST => {
+                        self.hear_browser(browser);
+                        true
+                    }
                     token => {
                         self.hear_guest(token);
                         true
@@ -263,6 +277,7 @@ impl Jailer {
             self.tokens.remove(&sandbox.id);
             self.forks.retain(|_, fork| fork.sandbox != token);
             self.waiting.retain(|w| w.sandbox != token);
+            self.forget_browsers(token);
             self.lingering.push(sandbox.id);
         }
     }
@@ -280,8 +295,9 @@ impl Jailer {
                 Ok(Some((FromGuest::Kernel { id }, _))) => {
                     self.request_kernel(Waiting { sandbox: token, kernel: id, born: None });
                 }
+                Ok(Some((FromGuest::Browser { id }, _))) => self.request_browser(token, id),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                // Anything but the one packet a guest may send ends the sandbox.
+                // Anything but the two packets that a guest may send ends the sandbox.
                 Ok(None) | Err(_) => return sandbox.kill(),
             }
         }
@@ -301,6 +317,7 @@ impl Jailer {
             self.tokens.remove(&sandbox.id);
             self.forks.retain(|_, fork| fork.sandbox != token);
             self.waiting.retain(|w| w.sandbox != token);
+            self.forget_browsers(token);
             let oom =
                 self.mould.cgroups.as_ref().is_some_and(|c| c.oom_kills(&sandbox.id) > sandbox.oom_kills);
             let mut why = describe(status);

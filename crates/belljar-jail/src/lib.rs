@@ -6,6 +6,7 @@
 //! was told to wait for another server: then it keeps those sandboxes that are somebody's.
 
 mod bpf;
+mod browser;
 pub mod cgroup;
 mod enter;
 pub mod jailer;

@@ -94,6 +94,7 @@ pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -
     }
     let policy = Policy {
         seccomp: seccomp::program(),
+        browser_seccomp: seccomp::browser::program(),
         landlock,
         omit: spec.omit.clone(),
         has_cgroups: cgroups.is_some(),

@@ -45,6 +45,8 @@ pub struct JailerSpec {
     pub root: RootSpec,
     /// Or why there is none.
     pub zygote: std::result::Result<ZygoteSpec, String>,
+    /// Or why there is none.
+    pub browser: std::result::Result<BrowserSpec, String>,
     /// Environment of everything inside.
     pub env: BTreeMap<String, String>,
     /// Handed to each guest, with the limits of its sandbox filled in.
@@ -111,6 +113,15 @@ pub struct ZygoteSpec {
     pub argv: Vec<String>,
     pub env: BTreeMap<String, String>,
     pub preload: Vec<String>,
+}
+
+/// A browser that guests may ask for. Commands and answers go through descriptors 3 and 4.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BrowserSpec {
+    /// The program's path inside and its arguments; `{id}` stands for the number that the guest gave it.
+    pub argv: Vec<String>,
+    /// All of its environment.
+    pub env: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,5 +1,7 @@
 //! The system calls a sandbox may make. Everything that is not listed here answers EPERM.
 
+pub(crate) mod browser;
+
 use crate::bpf::{Filter, Test};
 
 /// Namespace flags that `clone` must not carry.

@@ -230,11 +230,20 @@ pub(crate) fn dup_to(fd: RawFd, number: RawFd) -> io::Result<()> {
     check(unsafe { libc::dup2(fd, number) }.into()).map(drop)
 }
 
+fn pointers(list: &[&CStr]) -> Vec<*const libc::c_char> {
+    list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+/// Becomes the program at a path. Returns only on failure.
+pub(crate) fn exec(program: &CStr, argv: &[&CStr], env: &[&CStr]) -> io::Error {
+    let (argv, env) = (pointers(argv), pointers(env));
+    // SAFETY: both arrays are NULL-terminated lists of NUL-terminated strings that outlive the call.
+    unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
+    io::Error::last_os_error()
+}
+
 /// Becomes the program behind `program`. Returns only on failure.
 pub(crate) fn exec_fd(program: BorrowedFd<'_>, argv: &[&CStr], env: &[&CStr]) -> io::Error {
-    let pointers = |list: &[&CStr]| -> Vec<*const libc::c_char> {
-        list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
-    };
     let (argv, env) = (pointers(argv), pointers(env));
     // SAFETY: both arrays are NULL-terminated lists of NUL-terminated strings that outlive the call.
     unsafe {

@@ -4,16 +4,18 @@
 //! each with any number of [`Event`]s and exactly one [`Reply`]. There is no I/O here, every size is bounded,
 //! and the shape of the surface is frozen by a snapshot test: change it only together with [`GENERATION`].
 
+mod browser;
 pub mod frame;
 pub mod kernel;
 mod message;
 pub mod supervisor;
 
+pub use browser::*;
 pub use message::*;
 
 /// Raised whenever the meaning or shape of a message changes. A guest is never upgraded in place: a host
 /// that meets another generation leaves that sandbox alone and says so.
-pub const GENERATION: u32 = 1;
+pub const GENERATION: u32 = 2;
 
 #[cfg(test)]
 mod tests;

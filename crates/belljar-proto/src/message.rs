@@ -2,6 +2,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::{Browse, Browsed, Problem};
+
 /// The most bytes one file call moves; larger files take several calls.
 pub const MAX_FILE_CHUNK: usize = 4 << 20;
 /// The most entries one listing returns.
@@ -67,7 +69,7 @@ pub enum Call {
         #[serde(flatten)]
         limits: RunLimits,
     },
-    /// Interrupts the run or program that call `target` started. Answered with [`Reply::Ok`].
+    /// Interrupts the run, program or browsing that call `target` started. Answered with [`Reply::Ok`].
     Interrupt {
         target: u64,
     },
@@ -118,6 +120,12 @@ pub enum Call {
     Signal {
         process: u64,
         signal: SignalName,
+    },
+    /// Does something in the browser, which is started if there is none. Answered with [`Reply::Browsed`] or
+    /// [`Reply::BrowseFailed`].
+    Browse {
+        browse: Browse,
+        timeout_ms: u64,
     },
 }
 
@@ -240,6 +248,11 @@ pub enum Reply {
         bytes: u32,
         /// Its standard input is closed now.
         closed: bool,
+    },
+    /// Body: a picture, if one was asked for.
+    Browsed(Box<Browsed>),
+    BrowseFailed {
+        problem: Problem,
     },
 }
 

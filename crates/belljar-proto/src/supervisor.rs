@@ -36,6 +36,14 @@ pub enum ToGuest {
         status: i32,
         out_of_memory: bool,
     },
+    /// A browser was started in the sandbox. One descriptor: a stream to it.
+    Browser {
+        id: u64,
+    },
+    BrowserFailed {
+        id: u64,
+        message: String,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,6 +51,8 @@ pub enum ToGuest {
 pub enum FromGuest {
     /// Asks for a Python interpreter from the zygote.
     Kernel { id: u64 },
+    /// Asks for a browser.
+    Browser { id: u64 },
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,4 +67,7 @@ pub struct GuestConfig {
     /// Limits that are enforced from outside, told so that messages can name them.
     pub memory_bytes: u64,
     pub processes: u32,
+    /// Whether there is a browser to ask for.
+    #[serde(default)]
+    pub browser: bool,
 }

@@ -14,6 +14,54 @@ fn shape(message: &impl serde::Serialize) -> Value {
     serde_json::to_value(message).unwrap()
 }
 
+fn browses() -> Vec<Browse> {
+    let target = || "ref_1".to_string();
+    vec![
+        Browse::Goto { url: "about:blank".into() },
+        Browse::Back,
+        Browse::Forward,
+        Browse::Reload,
+        Browse::Snapshot { max_text: Some(1), find: Some("a".into()), changes: true },
+        Browse::Click { target: target(), double: false, button: MouseButton::Middle },
+        Browse::Type { target: target(), text: "a".into(), submit: true, append: false },
+        Browse::Press { key: "Enter".into(), target: None },
+        Browse::Select { target: target(), values: vec!["a".into()] },
+        Browse::Hover { target: target() },
+        Browse::Scroll { target: Some(target()), to: ScrollTo::Bottom, pages: 1.5 },
+        Browse::FillForm { fields: vec![(target(), "a".into())] },
+        Browse::Upload { target: target(), paths: vec!["a".into()] },
+        Browse::Tabs { select: Some(1), close: Some(2), open: Some("about:blank".into()) },
+        Browse::WaitFor { text: Some("a".into()), target: None, url: None, idle: true },
+        Browse::Dialog { accept: true, text: Some("a".into()) },
+        Browse::Evaluate { code: "1".into() },
+        Browse::Console { limit: 1 },
+        Browse::Network { limit: 1 },
+        Browse::Screenshot { target: None, full_page: true, marks: true },
+        Browse::Pdf { path: "a.pdf".into() },
+        Browse::Extract,
+    ]
+}
+
+fn problems() -> Vec<Problem> {
+    let (target, message, url) = (|| "ref_1".to_string(), || "m".to_string(), || "u".to_string());
+    vec![
+        Problem::NoBrowser { message: message() },
+        Problem::NotFound { target: target() },
+        Problem::Stale { target: target(), candidates: vec!["c".into()] },
+        Problem::BadSelector { target: target(), message: message() },
+        Problem::Hidden { target: target() },
+        Problem::Disabled { target: target() },
+        Problem::Covered { target: target(), by: "div#x".into() },
+        Problem::Moving { target: target() },
+        Problem::Navigation { url: url(), message: message() },
+        Problem::NotAllowed { url: url(), message: message() },
+        Problem::Dialog { text: "t".into() },
+        Problem::Crashed { message: message() },
+        Problem::TimedOut { message: message() },
+        Problem::Invalid { message: message() },
+    ]
+}
+
 #[test]
 fn the_surface_is_frozen() {
     let limits = RunLimits { timeout_ms: 30_000, output_cap: 100_000, streaming: Streaming::Samples };
@@ -65,12 +113,19 @@ fn the_surface_is_frozen() {
     let ended = ProcessEnd { code: None, signal: Some(15), timed_out: true };
     let polled = Polled { info: process(None), stdout: Part { length: 3, next: 8 }, stderr: Part::default() };
     let path = || "a".to_string();
+    let browsed = Browsed {
+        tabs: vec![Tab { index: 1, url: path(), title: path(), active: true }],
+        changes: vec!["c".into()],
+        matched: Some(2),
+        ..Browsed::default()
+    };
     insta::assert_json_snapshot!(json!({
         "generation": GENERATION,
         "limits": {
             "frame": frame::MAX_FRAME, "header": frame::MAX_HEADER, "chunk": MAX_FILE_CHUNK,
             "listing": MAX_LISTING, "poll": MAX_POLL, "poll_wait_ms": MAX_POLL_WAIT_MS, "input": MAX_INPUT,
-            "packet": supervisor::MAX_PACKET,
+            "packet": supervisor::MAX_PACKET, "picture": MAX_PICTURE, "browsed_text": MAX_BROWSED_TEXT,
+            "tabs": MAX_TABS,
         },
         "requests": [
             request(Call::Ping),
@@ -87,6 +142,7 @@ fn the_surface_is_frozen() {
             request(Call::Poll { process: 1, stdout_offset: 2, stderr_offset: 3, limit: 4, wait_ms: 5 }),
             request(Call::Input { process: 1, eof: true }),
             request(Call::Signal { process: 1, signal: SignalName::Usr1 }),
+            request(Call::Browse { browse: Browse::Back, timeout_ms: 9 }),
         ],
         "from_guest": [
             shape(&FromGuest::Hello { generation: GENERATION, digest: "d".into() }),
@@ -105,7 +161,10 @@ fn the_surface_is_frozen() {
             reply(Reply::Processes { processes: vec![process(None)] }),
             reply(Reply::Polled(polled)),
             reply(Reply::Taken { bytes: 3, closed: false }),
+            reply(Reply::Browsed(Box::new(browsed))),
         ],
+        "browse": browses(),
+        "problems": problems().into_iter().map(|problem| reply(Reply::BrowseFailed { problem })).collect::<Vec<_>>(),
         "kernel": [
             shape(&ToKernel::Run { id: 7, trace: None }),
             shape(&ToKernel::Run { id: 7, trace: Some("00-a-b-01".into()) }),
@@ -123,7 +182,10 @@ fn the_surface_is_frozen() {
             shape(&ToGuest::Kernel { id: 1 }),
             shape(&ToGuest::KernelFailed { id: 1, message: "m".into() }),
             shape(&ToGuest::KernelExited { id: 1, status: 9, out_of_memory: true }),
+            shape(&ToGuest::Browser { id: 1 }),
+            shape(&ToGuest::BrowserFailed { id: 1, message: "m".into() }),
             shape(&supervisor::FromGuest::Kernel { id: 1 }),
+            shape(&supervisor::FromGuest::Browser { id: 1 }),
         ],
     }));
 }

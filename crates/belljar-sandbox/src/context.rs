@@ -35,6 +35,9 @@ pub(crate) struct Context {
     /// Held while code runs: runs are serial, in order of arrival.
     pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
     queue: AtomicUsize,
+    /// Held while the browser is used, as `turn` is for code.
+    pub(crate) browsing: Arc<tokio::sync::Mutex<()>>,
+    browse_queue: AtomicUsize,
     /// Commands in progress.
     commands: watch::Sender<usize>,
     /// Held while its sandbox is replaced: whoever comes next takes the same one.
@@ -56,6 +59,15 @@ impl Drop for Command {
     }
 }
 
+/// Among those that wait.
+struct Place<'a>(&'a AtomicUsize);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Context {
     pub(crate) fn new(caller: Caller, new: NewContext, limits: Limits, sandbox: Sandbox) -> Self {
         let now = Timestamp::now();
@@ -71,6 +83,8 @@ impl Context {
             created_at: now,
             turn: Arc::default(),
             queue: AtomicUsize::new(0),
+            browsing: Arc::default(),
+            browse_queue: AtomicUsize::new(0),
             commands: watch::Sender::new(0),
             replacing: tokio::sync::Mutex::default(),
             sandbox: Mutex::new(Arc::new(sandbox)),
@@ -166,20 +180,23 @@ impl Context {
 
     /// A place among those that wait for their turn, given back when dropped.
     pub(crate) fn join_queue(&self, limit: usize) -> Result<impl Drop + use<'_>, Error> {
-        struct Place<'a>(&'a AtomicUsize);
-        impl Drop for Place<'_> {
-            fn drop(&mut self) {
-                self.0.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
-        if self.queue.fetch_add(1, Ordering::Relaxed) >= limit {
-            self.queue.fetch_sub(1, Ordering::Relaxed);
+        self.join(&self.queue, limit, "runs")
+    }
+
+    /// The same for calls of the browser.
+    pub(crate) fn join_browse_queue(&self, limit: usize) -> Result<impl Drop + use<'_>, Error> {
+        self.join(&self.browse_queue, limit, "browser calls")
+    }
+
+    fn join<'a>(&self, queue: &'a AtomicUsize, limit: usize, what: &str) -> Result<Place<'a>, Error> {
+        if queue.fetch_add(1, Ordering::Relaxed) >= limit {
+            queue.fetch_sub(1, Ordering::Relaxed);
             return Err(Error::LimitExceeded(format!(
-                "{limit} runs are already waiting in context {}; wait for them, or use another context",
+                "{limit} {what} are already waiting in context {}; wait for them, or use another context",
                 self.id
             )));
         }
-        Ok(Place(&self.queue))
+        Ok(Place(queue))
     }
 
     /// Counts a command as in progress until the guard is dropped.

@@ -5,7 +5,9 @@
 
 mod adopt;
 mod backend;
+mod browse;
 mod context;
+mod current;
 mod error;
 mod exec;
 mod files;
@@ -24,7 +26,8 @@ mod usage;
 mod volumes;
 
 pub use backend::*;
-pub use belljar_proto::Language;
+pub use belljar_proto::{Browse, Browsed, Language, MouseButton, Problem, ScrollTo, Tab};
+pub use browse::BrowseOutcome;
 pub use error::Error;
 pub use exec::{ExecOutcome, ExecRequest};
 pub use processes::*;

@@ -100,9 +100,15 @@ impl SandboxService {
         let sandbox = self.living(context, &mut notes).await?;
         let number = context.next_run();
         let started = Instant::now();
+        let language = request.language.unwrap_or(context.language);
         let RunRequest { code, live, every_byte, trace, .. } = request;
         let attended = Attended { limit, output_cap: self.settings.output_cap, live, every_byte, trace };
-        match sandbox.run(context.language, &code, &attended, cancel).await? {
+        if language != context.language {
+            // It may not run yet, and a start may take longer than a run that hangs is given.
+            let started = sandbox.start_kernel(language).await;
+            started.map_err(|e| Error::Internal(format!("The code was not run: {e}")))?;
+        }
+        match sandbox.run(language, &code, &attended, cancel).await? {
             RunEnd::Ran { ran, stdout, stderr, displays } => {
                 notes.extend(ran.notes);
                 Ok(RunOutcome {

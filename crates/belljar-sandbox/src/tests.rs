@@ -29,6 +29,11 @@ struct World {
     limits: Mutex<Vec<Limits>>,
     waiting: AtomicUsize,
     background: AtomicBool,
+    /// What the sandboxes were called when they were claimed.
+    labels: Mutex<Vec<String>>,
+    /// Languages of interpreters that were asked for, and of code that ran.
+    started: Mutex<Vec<Language>>,
+    ran: Mutex<Vec<Language>>,
 }
 
 struct Fake {
@@ -53,7 +58,9 @@ impl Backend for Fake {
     }
 
     async fn survivors(&self) -> Vec<Survivor> {
-        Vec::new()
+        let labels = std::mem::take(&mut *self.world.labels.lock().unwrap());
+        let survivor = |label| Survivor { machine: Arc::new(FakeMachine(Arc::clone(&self.world))), label };
+        labels.into_iter().map(survivor).collect()
     }
 
     async fn usage(&self) -> Vec<Used> {
@@ -82,7 +89,8 @@ impl Machine for FakeMachine {
         "fake"
     }
 
-    async fn claim(&self, _: &str, _: &Limits, _: &[Mount]) -> Result<(), BackendError> {
+    async fn claim(&self, label: &str, _: &Limits, _: &[Mount]) -> Result<(), BackendError> {
+        self.0.labels.lock().unwrap().push(label.to_owned());
         Ok(())
     }
 
@@ -113,13 +121,19 @@ async fn guest(mut stream: UnixStream, world: Arc<World>) {
         while let Some(frame) = decoder.take::<Request>().unwrap() {
             let Request { id, trace, call } = frame.header;
             let (reply, body) = match call {
-                Call::StartKernel { .. } => (Reply::Kernel { version: "0".into() }, String::new()),
+                Call::StartKernel { language } => {
+                    world.started.lock().unwrap().push(language);
+                    (Reply::Kernel { version: "0".into() }, String::new())
+                }
                 Call::Run { .. } if frame.body == b"wait" => {
                     waiting.insert(id, Reply::Ran(ran(belljar_proto::Ending::Cancelled)));
                     world.waiting.fetch_add(1, Ordering::SeqCst);
                     continue;
                 }
-                Call::Run { .. } => (Reply::Ran(ran(belljar_proto::Ending::Finished)), String::new()),
+                Call::Run { language, .. } => {
+                    world.ran.lock().unwrap().push(language);
+                    (Reply::Ran(ran(belljar_proto::Ending::Finished)), String::new())
+                }
                 Call::Exec { program, .. } => match program.argv[0].as_str() {
                     "wait" => {
                         waiting.insert(id, Reply::Exited(exited(belljar_proto::Ending::Cancelled, 0)));
@@ -135,6 +149,23 @@ async fn guest(mut stream: UnixStream, world: Arc<World>) {
                         let said = format!("{name} {}", trace.unwrap_or_default());
                         let exited = exited(belljar_proto::Ending::Finished, said.len() as u32);
                         (Reply::Exited(exited), said)
+                    }
+                },
+                Call::Browse { browse: Browse::Evaluate { code }, .. } => match code.as_str() {
+                    "wait" => {
+                        let problem = Problem::TimedOut { message: "the call was cancelled".into() };
+                        waiting.insert(id, Reply::BrowseFailed { problem });
+                        world.waiting.fetch_add(1, Ordering::SeqCst);
+                        continue;
+                    }
+                    "die" => return,
+                    "refuse" => {
+                        let problem = Problem::NotFound { target: "x".repeat(100_000) };
+                        (Reply::BrowseFailed { problem }, String::new())
+                    }
+                    code => {
+                        let browsed = Browsed { text: Some(code.into()), ..Browsed::default() };
+                        (Reply::Browsed(Box::new(browsed)), "picture".into())
                     }
                 },
                 Call::Spawn { .. } => {
@@ -192,7 +223,10 @@ struct Bench {
 
 impl Bench {
     fn new(settings: Settings) -> Self {
-        let world: Arc<World> = Arc::default();
+        Self::over(Arc::default(), settings)
+    }
+
+    fn over(world: Arc<World>, settings: Settings) -> Self {
         let state = watch::Sender::new(State::Ready);
         let backend = Fake { world: Arc::clone(&world), state };
         let service = SandboxService::new(Arc::new(backend), Settings { pool_size: 0, ..settings });
@@ -206,10 +240,23 @@ impl Bench {
             .await
     }
 
+    async fn sandbox(&self) -> String {
+        self.service.create_sandbox(&self.caller, Language::Python, None).await.unwrap().id
+    }
+
+    fn current(&self) -> Option<String> {
+        self.service.current(&self.caller).map(|info| info.id)
+    }
+
     async fn exec(&self, context: &str, command: &str) -> Result<ExecOutcome, Error> {
         let request =
             ExecRequest { argv: vec![command.into()], trace: Some("trace".into()), ..ExecRequest::default() };
         self.service.exec(&self.caller, context, request, CancellationToken::new()).await
+    }
+
+    async fn browse(&self, context: &str, code: &str) -> Result<BrowseOutcome, Error> {
+        let browse = Browse::Evaluate { code: code.into() };
+        self.service.browse(&self.caller, context, browse, None, CancellationToken::new()).await
     }
 
     async fn run(&self, context: &str, code: &str) -> Result<RunOutcome, Error> {
@@ -330,4 +377,98 @@ async fn a_process_in_the_background_keeps_its_context() {
     assert!(bench.service.find_context(&bench.caller, "a").is_ok());
     bench.world.background.store(false, Ordering::SeqCst);
     until(|| bench.service.find_context(&bench.caller, "a").is_err()).await;
+}
+
+#[tokio::test]
+async fn the_current_sandbox_is_the_newest_that_lives() {
+    let bench = Bench::new(Settings::default());
+    bench.context("sandbox-plans", None).await.unwrap();
+    assert_eq!(bench.current(), None);
+    let (first, second) = (bench.sandbox().await, bench.sandbox().await);
+    bench.context("later", None).await.unwrap();
+    assert_eq!(bench.current(), Some(second.clone()));
+    assert!(bench.service.current(&Caller::new("bob")).is_none());
+
+    bench.service.stop_context(&bench.caller, &second).await.unwrap();
+    assert_eq!(bench.current(), Some(first.clone()));
+    bench.service.stop_context(&bench.caller, &first).await.unwrap();
+    assert_eq!(bench.current(), None);
+    let third = bench.sandbox().await;
+    assert_eq!(bench.current(), Some(third));
+}
+
+#[tokio::test]
+async fn the_current_sandbox_is_the_same_after_a_restart() {
+    let bench = Bench::new(Settings::default());
+    let mut last = None;
+    for _ in 0..5 {
+        last = Some(bench.sandbox().await);
+    }
+    bench.context("later", None).await.unwrap();
+    // In whatever order they come back.
+    bench.world.labels.lock().unwrap().reverse();
+    let bench = Bench::over(Arc::clone(&bench.world), Settings::default());
+    assert_eq!(bench.current(), None);
+    bench.service.adopt().await;
+    assert_eq!(bench.service.list_contexts(&bench.caller).len(), 6);
+    assert_eq!(bench.current(), last);
+}
+
+#[tokio::test]
+async fn a_context_runs_the_other_language_when_asked_to() {
+    let bench = Bench::new(Settings::default());
+    bench.context("a", None).await.unwrap();
+    let run = async |language| {
+        let request = RunRequest { code: "1".into(), language, ..RunRequest::default() };
+        bench.service.run(&bench.caller, "a", request, CancellationToken::new()).await.unwrap();
+    };
+    run(None).await;
+    run(Some(Language::Python)).await;
+    run(Some(Language::Javascript)).await;
+    use Language::{Javascript, Python};
+    assert_eq!(*bench.world.started.lock().unwrap(), [Python, Javascript]);
+    assert_eq!(*bench.world.ran.lock().unwrap(), [Python, Python, Javascript]);
+}
+
+#[tokio::test]
+async fn browser_calls_are_serial_among_themselves_and_beside_code() {
+    let bench = Arc::new(Bench::new(Settings::default()));
+    let id = bench.context("a", None).await.unwrap().id;
+    let (browsed, body) = bench.browse(&id, "1").await.unwrap();
+    assert_eq!((browsed.unwrap().text.as_deref(), &body[..]), (Some("1"), &b"picture"[..]));
+    let (refused, _) = bench.browse(&id, "refuse").await.unwrap();
+    assert!(matches!(refused, Err(Problem::NotFound { target }) if target.len() < 10_000));
+
+    let (other, held) = (Arc::clone(&bench), id.clone());
+    let waits = tokio::spawn(async move { other.browse(&held, "wait").await });
+    bench.waiting(1).await;
+    let (other, held) = (Arc::clone(&bench), id.clone());
+    let queued = tokio::spawn(async move { other.browse(&held, "2").await });
+    assert!(bench.run(&id, "1").await.unwrap().success, "code does not wait for the browser");
+    assert!(bench.exec(&id, "ls").await.is_ok());
+    assert!(!queued.is_finished());
+    // Whoever goes away interrupts what they wait for.
+    waits.abort();
+    let (browsed, _) = queued.await.unwrap().unwrap();
+    assert_eq!(browsed.unwrap().text.as_deref(), Some("2"));
+    bench.waiting(0).await;
+}
+
+#[tokio::test]
+async fn a_browser_call_survives_its_sandbox_and_can_be_cancelled() {
+    let bench = Arc::new(Bench::new(Settings::default()));
+    let id = bench.context("a", None).await.unwrap().id;
+    let died = bench.browse(&id, "die").await.unwrap_err();
+    assert!(died.to_string().starts_with("The sandbox ended (it was told to)"), "{died}");
+    assert!(bench.browse(&id, "1").await.unwrap().0.is_ok(), "there is a fresh one");
+    let cancel = CancellationToken::new();
+    let (other, held, token) = (Arc::clone(&bench), id.clone(), cancel.clone());
+    let call = tokio::spawn(async move {
+        let browse = Browse::Evaluate { code: "wait".into() };
+        other.service.browse(&other.caller, &held, browse, None, token).await
+    });
+    bench.waiting(1).await;
+    cancel.cancel();
+    assert!(matches!(call.await.unwrap(), Err(Error::Cancelled)));
+    assert!(bench.browse("no such context", "1").await.is_err());
 }

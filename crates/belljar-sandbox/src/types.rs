@@ -165,6 +165,8 @@ pub struct ContextInfo {
 #[derive(Debug, Clone, Default)]
 pub struct RunRequest {
     pub code: String,
+    /// `None`: the context's own. The other one is started when it is first asked for, and keeps its state too.
+    pub language: Option<Language>,
     /// `None`: the server's default.
     pub timeout: Option<Duration>,
     /// Receives output while the code runs. The run waits when the receiver does not keep up.

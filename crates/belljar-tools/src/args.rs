@@ -110,6 +110,17 @@ fn check(name: &str, property: &Value, value: &Value) -> Result<(), ToolError> {
             check(&format!("{name}[{index}]"), inner, value)?;
         }
     }
+    if let (Some(inner), Some(values)) =
+        (property.get("properties").and_then(Value::as_object), value.as_object())
+    {
+        let required = property.get("required").and_then(Value::as_array).into_iter().flatten();
+        for key in required.filter_map(Value::as_str) {
+            let Some(value) = values.get(key) else {
+                return Err(missing(&format!("{name}.{key}"), inner.get(key), values));
+            };
+            check(&format!("{name}.{key}"), inner.get(key).unwrap_or(&Value::Null), value)?;
+        }
+    }
     if let (Some(inner), Some(values)) = (property.get("additionalProperties"), value.as_object()) {
         for (key, value) in values {
             check(&format!("{name}.{}", text::shorten(key, MAX_QUOTED)), inner, value)?;

@@ -4,12 +4,14 @@
 //! [`registry`].
 
 mod args;
+mod browser;
 mod caps;
 mod contexts;
 mod error;
 mod outcome;
 mod output;
 pub mod registry;
+mod sandbox;
 mod schema;
 mod sessions;
 mod text;
@@ -60,6 +62,11 @@ pub struct Annotations {
 impl Annotations {
     /// Looks, and changes nothing.
     pub const READS: Self = Self { read_only: true, destructive: false, idempotent: true, open_world: false };
+    /// May undo or overwrite what is there, but only inside of its sandbox.
+    pub const ACTS: Self = Self { read_only: false, destructive: true, idempotent: false, open_world: false };
+    /// Goes on from where things are, and destroys nothing.
+    pub const MOVES: Self =
+        Self { read_only: false, destructive: false, idempotent: false, open_world: false };
 }
 
 /// What the texts and schemas of the tools depend on.
@@ -104,10 +111,17 @@ impl CallContext {
         }
     }
 
-    async fn run(&self, context: &str, code: String, timeout: Option<Duration>) -> Result<RunOutcome, Error> {
+    /// Without a language, in the context's own.
+    async fn run(
+        &self,
+        context: &str,
+        language: Option<Language>,
+        code: String,
+        timeout: Option<Duration>,
+    ) -> Result<RunOutcome, Error> {
         let trace = self.trace.clone();
         self.watched(|live| {
-            let request = RunRequest { code, timeout, live, every_byte: false, trace };
+            let request = RunRequest { code, language, timeout, live, every_byte: false, trace };
             self.service.run(&self.caller, context, request, self.cancel.clone())
         })
         .await

@@ -2,7 +2,11 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::{Options, Tool, contexts, sessions};
+use crate::{
+    Options, Tool, browser, contexts,
+    sandbox::{self, browse},
+    sessions,
+};
 
 type Make = fn(&Options) -> Arc<dyn Tool>;
 
@@ -44,6 +48,57 @@ pub const TOOLSETS: &[Toolset] = &[
             sessions::get_sessions::make,
             sessions::stop_session::make,
             sessions::get_volume_path::make,
+        ],
+    },
+    Toolset {
+        name: "sandbox",
+        about: "code, files and a browser in one sandbox, which need not be named",
+        instructions: "Call sandbox_create once; then code_run, file_read, file_write, file_list and the \
+                       browser tools all act on that sandbox and share its files. To use a page, open it with \
+                       browser_goto, read it with browser_snapshot, and pass the refs found there as selector \
+                       to browser_click and browser_type. A failure has a hint with the next thing to do. Call \
+                       sandbox_destroy when done.",
+        tools: &[
+            sandbox::sandbox_create::make,
+            sandbox::sandbox_destroy::make,
+            browse::make::<sandbox::browser_goto::Args>,
+            browse::make::<sandbox::browser_click::Args>,
+            browse::make::<sandbox::browser_type::Args>,
+            browse::make::<sandbox::browser_snapshot::Args>,
+            sandbox::code_run::make,
+            sandbox::file_read::make,
+            sandbox::file_write::make,
+            sandbox::file_list::make,
+        ],
+    },
+    Toolset {
+        name: "browser",
+        about: "more for the browser of a sandbox: screenshots, keys, forms, tabs, dialogs, console",
+        instructions: "The other browser tools act on the same page: browser_find and browser_changes read \
+                       parts of it, browser_extract its article, browser_screenshot shows it; \
+                       browser_fill_form, browser_select, browser_press and browser_upload fill in forms; \
+                       browser_dialog answers dialogs.",
+        tools: &[
+            browse::make::<browser::browser_screenshot::Args>,
+            browse::make::<browser::browser_find::Args>,
+            browse::make::<browser::browser_changes::Args>,
+            browse::make::<browser::browser_extract::Args>,
+            browse::make::<browser::browser_press::Args>,
+            browse::make::<browser::browser_select::Args>,
+            browse::make::<browser::browser_hover::Args>,
+            browse::make::<browser::browser_scroll::Args>,
+            browse::make::<browser::browser_fill_form::Args>,
+            browse::make::<browser::browser_upload::Args>,
+            browse::make::<browser::browser_back::Args>,
+            browse::make::<browser::browser_forward::Args>,
+            browse::make::<browser::browser_reload::Args>,
+            browse::make::<browser::browser_tabs::Args>,
+            browse::make::<browser::browser_wait_for::Args>,
+            browse::make::<browser::browser_dialog::Args>,
+            browse::make::<browser::browser_evaluate::Args>,
+            browse::make::<browser::browser_console::Args>,
+            browse::make::<browser::browser_network::Args>,
+            browse::make::<browser::browser_pdf::Args>,
         ],
     },
 ];
@@ -162,7 +217,52 @@ mod tests {
         let of = |sets: &[&str]| Registry::new(sets, &options(false)).unwrap().instructions().to_owned();
         assert!(of(&["contexts"]).contains("create_context") && !of(&["contexts"]).contains("execute_code"));
         assert!(of(&["sessions"]).contains("execute_code") && !of(&["sessions"]).contains("create_context"));
+        assert!(of(&["sandbox"]).contains("sandbox_create") && !of(&["sandbox"]).contains("browser_dialog"));
         insta::assert_snapshot!(of(&["all"]));
+    }
+
+    #[test]
+    fn the_toolset_sandbox_is_its_ten_tools() {
+        let registry = Registry::new(&["sandbox"], &options(false)).unwrap();
+        let names: Vec<_> = registry.tools().iter().map(|tool| tool.spec().name).collect();
+        assert_eq!(
+            names,
+            [
+                "sandbox_create",
+                "sandbox_destroy",
+                "browser_goto",
+                "browser_click",
+                "browser_type",
+                "browser_snapshot",
+                "code_run",
+                "file_read",
+                "file_write",
+                "file_list"
+            ]
+        );
+    }
+
+    /// Some clients know one type per property, and no more.
+    #[test]
+    fn schemas_are_plain() {
+        fn plain(at: &str, schema: &Value) {
+            let Some(map) = schema.as_object() else { return };
+            assert!(map.get("type").is_none_or(Value::is_string), "{at}: {schema}");
+            assert!(!map.contains_key("$ref") && !map.contains_key("$defs"), "{at}: {schema}");
+            for (name, property) in map.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                let at = format!("{at}.{name}");
+                assert!(property["type"].is_string() || property["anyOf"].is_array(), "{at}: {property}");
+                plain(&at, property);
+            }
+            for key in ["items", "additionalProperties"] {
+                plain(&format!("{at}[]"), &schema[key]);
+            }
+        }
+        for tool in Registry::new(&["all"], &options(false)).unwrap().tools() {
+            let spec = tool.spec();
+            plain(spec.name, &Value::Object(spec.input_schema.clone()));
+            plain(spec.name, &Value::Object(spec.output_schema.clone().unwrap()));
+        }
     }
 
     #[test]
@@ -186,6 +286,9 @@ mod tests {
     #[test]
     fn an_unknown_toolset_is_named_with_the_known_ones() {
         let error = Registry::new(&["contexts", "browsers"], &options(false)).err().unwrap();
-        assert_eq!(error.to_string(), "unknown toolset \"browsers\"; known: contexts, sessions, all");
+        assert_eq!(
+            error.to_string(),
+            "unknown toolset \"browsers\"; known: contexts, sessions, sandbox, browser, all"
+        );
     }
 }

@@ -36,6 +36,21 @@ pub(crate) fn output<T: JsonSchema>() -> Map<String, Value> {
     generate::<T>(SchemaSettings::draft2020_12().for_serialize())
 }
 
+/// For tools whose failures are structured too. A failure has to fit the schema as well, so nothing is required.
+pub(crate) fn output_or_failure<T: JsonSchema>() -> Map<String, Value> {
+    let mut schema = output::<T>();
+    schema.remove("required");
+    let failure = [
+        ("error", "What failed, when the call failed; the other fields may be missing then."),
+        ("code", "Which kind of failure it is."),
+        ("hint", "What to do next."),
+    ];
+    for (name, about) in failure {
+        schema["properties"][name] = json!({ "type": "string", "description": about });
+    }
+    schema
+}
+
 fn generate<T: JsonSchema>(mut settings: SchemaSettings) -> Map<String, Value> {
     settings.inline_subschemas = true;
     settings.meta_schema = None;

@@ -11,7 +11,12 @@ use belljar_sandbox::Backend;
 use crate::config::{Config, Demand};
 
 pub(crate) fn sources(config: &Config) -> Sources {
-    Sources { home: config.home.clone(), python: config.python.clone(), node: config.node.clone() }
+    Sources {
+        home: config.home.clone(),
+        python: config.python.clone(),
+        node: config.node.clone(),
+        browser: config.browser.clone(),
+    }
 }
 
 /// Returns at once: the backend gets ready in the background, and its state says how far it is or why it

@@ -36,7 +36,7 @@ fn home() -> PathBuf {
 
 async fn backend(interpreters: bool, omit: &[Layer]) -> Arc<LocalBackend> {
     let backend = LocalBackend::start(LocalOptions {
-        sources: Sources { home: home(), python: None, node: None },
+        sources: Sources { home: home(), ..Sources::default() },
         interpreters,
         program: env!("CARGO_BIN_EXE_belljar").into(),
         limits: Limits::default(),

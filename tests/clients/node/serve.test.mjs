@@ -14,6 +14,8 @@ import { Server, until } from './served.mjs';
 const ABOUT = { name: 'belljar-tests', version: '1' };
 const CONTEXTS = ['create_context', 'download_file', 'list_contexts', 'list_files', 'run_code', 'stop_context', 'upload_file'];
 const SESSIONS = ['execute_code', 'execute_command', 'get_sessions', 'get_volume_path', 'stop_session'];
+const SANDBOX = ['browser_click', 'browser_goto', 'browser_snapshot', 'browser_type', 'code_run', 'file_list', 'file_read',
+  'file_write', 'sandbox_create', 'sandbox_destroy'];
 const NOBODY = 'ctx-00000000-0000-4000-8000-000000000000';
 // Longer than any test waits: if it goes on after a cancellation, the next call in its context is not answered.
 const ENDLESS = "import time\nkept = 1\nprint('begun', flush=True)\nfor _ in range(6000): time.sleep(0.1)\nkept = 2";
@@ -95,10 +97,10 @@ for (const [name, { make, transport, version, session: keepsSession }] of Object
       await server?.close();
     });
 
-    test('lists the tools of both toolsets', async () => {
+    test('lists the tools of three toolsets', async () => {
       if (version) assert.equal(client.getNegotiatedProtocolVersion(), version);
       const { tools } = await client.listTools();
-      assert.deepEqual(tools.map((tool) => tool.name).sort(), [...CONTEXTS, ...SESSIONS].sort());
+      assert.deepEqual(tools.map((tool) => tool.name).sort(), [...CONTEXTS, ...SESSIONS, ...SANDBOX].sort());
     });
 
     test('contexts keep their state', async () => {
@@ -149,6 +151,24 @@ for (const [name, { make, transport, version, session: keepsSession }] of Object
         assert.equal((await refused(client, 'execute_code', { code: '1', session_id: gone })).code, 'CONTEXT_NOT_FOUND');
       }
       assert.equal((await call('execute_command', { command: `cat ${volume_path}/note.txt`, session_id: await session() })).stdout, 'kept\n');
+    });
+
+    // These clients check failures against output schemas too.
+    test('the current sandbox is used, and failures have hints', async () => {
+      assert.equal((await call('file_list', {}, true)).hint, 'call sandbox_create first');
+      const { sandbox_id } = await call('sandbox_create', {});
+      made.push(sandbox_id);
+      const { content } = await result('file_write', { path: 'a.txt', content: 'kept' });
+      assert.equal(content[0].text.split('\n')[0], 'file_write ok: a.txt (4 bytes)');
+      const code = "require('fs').readFileSync('a.txt', 'utf8')";
+      assert.equal((await call('code_run', { language: 'javascript', code })).result, "'kept'");
+      const failed = await call('code_run', { language: 'python', code: "print('before')\n1 / 0" }, true);
+      assert.deepEqual([failed.stdout, failed.code], ['before\n', 'PROGRAM_FAILED']);
+      const missing = await result('file_read', { path: 'b.txt' }, true);
+      assert.equal(missing.structuredContent.code, 'FILE_NOT_FOUND');
+      assert.match(missing.content[0].text, /^file_read failed: file not found \(path="b.txt"\)\nhint: call file_list /);
+      assert.equal((await call('sandbox_destroy', {})).sandbox_id, sandbox_id);
+      made.pop();
     });
 
     test('commands end in their ways', async () => {

@@ -12,6 +12,8 @@ from harness import PATIENCE, wait_until
 
 CONTEXTS = {"create_context", "run_code", "stop_context", "list_contexts", "upload_file", "download_file", "list_files"}
 SESSIONS = {"execute_code", "execute_command", "get_sessions", "stop_session", "get_volume_path"}
+SANDBOX = {"sandbox_create", "sandbox_destroy", "browser_goto", "browser_click", "browser_type", "browser_snapshot",
+           "code_run", "file_read", "file_write", "file_list"}
 NOBODY = "ctx-00000000-0000-4000-8000-000000000000"
 # Longer than any test waits: if it goes on after a cancellation, the next call in its context is not answered.
 ENDLESS = "import time\nkept = 1\nprint('begun', flush=True)\nfor _ in range(6000): time.sleep(0.1)\nkept = 2"
@@ -41,9 +43,9 @@ class Progress:
 
 
 class Contexts:
-    def test_the_tools_are_those_of_both_toolsets(self):
+    def test_the_tools_are_those_of_three_toolsets(self):
         tools = {tool["name"]: tool for tool in self.ask(self.client.tools())}
-        self.assertEqual(set(tools), CONTEXTS | SESSIONS)
+        self.assertEqual(set(tools), CONTEXTS | SESSIONS | SANDBOX)
         for tool in tools.values():
             with self.subTest(tool["name"]):
                 self.assertGreater(len(tool["description"]), 50)
@@ -305,7 +307,7 @@ class Restarts:
         self.assertEqual(self.call("download_file", context_id=context, path="n.txt")["content"], "kept")
         self.follow(process, input="on\n")
         self.until(process, lambda text, _: "got on\n" in text)
-        self.assertEqual(len(self.ask(self.client.tools())), 12)
+        self.assertEqual(len(self.ask(self.client.tools())), 22)
         progress = Progress()
         running = self.start("run_code", context_id=context, code=ENDLESS, timeout=900, progress=progress)
         self.assertTrue(progress.says("begun"), progress.seen)

@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use belljar_jail::protocol::{Bind, GuestConfig, RootSpec, ZygoteSpec};
+use belljar_jail::protocol::{Bind, BrowserSpec, GuestConfig, RootSpec, ZygoteSpec};
 
-use crate::templates::{Python, Templates};
+use super::browser;
+use crate::templates::{Python, TemplateError, Templates};
 
 const SITE: &str = "/opt/belljar/site";
 const KERNEL: &str = "/opt/belljar/kernel";
@@ -29,6 +30,7 @@ pub(super) struct Layout {
     pub(super) root: RootSpec,
     pub(super) env: BTreeMap<String, String>,
     pub(super) zygote: Result<ZygoteSpec, String>,
+    pub(super) browser: Result<BrowserSpec, String>,
     pub(super) guest: GuestConfig,
 }
 
@@ -81,6 +83,11 @@ pub(super) fn layout(templates: &Templates) -> Layout {
         links.push((format!("{BIN}/node"), executable.clone()));
         guest.javascript = vec![executable, "--expose-internals".into(), format!("{NODE_KERNEL}/kernel.cjs")];
     }
+    let browser = match templates.browser() {
+        Some(found) => Ok(browser::spec(found, &mut bind)),
+        None => Err(why_no_browser(templates)),
+    };
+    guest.browser = browser.is_ok();
     root.symlinks = links;
     root.files = [
         ("/etc/passwd", PASSWD),
@@ -92,16 +99,27 @@ pub(super) fn layout(templates: &Templates) -> Layout {
     ]
     .map(|(path, text)| (path.to_string(), text.to_string()))
     .to_vec();
-    Layout { root, env, zygote, guest }
+    Layout { root, env, zygote, browser, guest }
 }
 
 fn why_no_python(templates: &Templates) -> String {
     match &templates.python {
-        Some(Err(error)) => match &error.hint {
-            Some(hint) => format!("{error} ({hint})"),
-            None => error.to_string(),
-        },
+        Some(Err(error)) => with_hint(error),
         _ => "there are no interpreters in this sandbox".into(),
+    }
+}
+
+fn why_no_browser(templates: &Templates) -> String {
+    match &templates.browser {
+        Some(Err(error)) => with_hint(error),
+        _ => "there is no browser in this sandbox".into(),
+    }
+}
+
+fn with_hint(error: &TemplateError) -> String {
+    match &error.hint {
+        Some(hint) => format!("{error} ({hint})"),
+        None => error.to_string(),
     }
 }
 

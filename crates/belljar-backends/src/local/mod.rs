@@ -1,5 +1,6 @@
 //! The local backend: sandboxes on this machine's own kernel, made by the jailer.
 
+mod browser;
 mod jailer;
 mod layout;
 
@@ -104,7 +105,7 @@ impl LocalBackend {
         let templates = if self.options.interpreters {
             templates::prepare(&self.options.sources, &progress)
         } else {
-            Templates::default()
+            Templates::without_interpreters(&self.options.sources)
         };
         for error in templates.problems() {
             tracing::warn!("{error}{}", error.hint.as_ref().map(|h| format!(" ({h})")).unwrap_or_default());
@@ -193,6 +194,7 @@ impl LocalBackend {
             run_dir: self.options.sources.home.join("run"),
             root: layout.root,
             zygote: layout.zygote,
+            browser: layout.browser,
             env: layout.env,
             guest: layout.guest,
             require_cgroups: self.options.require_cgroups,

@@ -1,6 +1,7 @@
 //! Templates: what a sandbox has installed. Built once from the host's own interpreters into Belljar's data
 //! directory, under a name that changes with the recipe, and moved into place when complete.
 
+mod browser;
 mod node;
 mod python;
 
@@ -13,6 +14,7 @@ use std::{
     time::SystemTime,
 };
 
+pub use browser::Browser;
 pub use node::Node;
 pub use python::Python;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
@@ -45,11 +47,12 @@ impl TemplateError {
 }
 
 /// Where to look for interpreters, and where templates are kept.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Sources {
     pub home: PathBuf,
     pub python: Option<PathBuf>,
     pub node: Option<PathBuf>,
+    pub browser: Option<PathBuf>,
 }
 
 /// What is ready to be mounted; `None` where it was not asked for.
@@ -57,6 +60,8 @@ pub struct Sources {
 pub struct Templates {
     pub python: Option<Result<Python, TemplateError>>,
     pub node: Option<Result<Node, TemplateError>>,
+    /// Needs no building.
+    pub browser: Option<Result<Browser, TemplateError>>,
 }
 
 impl Templates {
@@ -66,6 +71,15 @@ impl Templates {
 
     pub fn node(&self) -> Option<&Node> {
         self.node.as_ref()?.as_ref().ok()
+    }
+
+    pub fn browser(&self) -> Option<&Browser> {
+        self.browser.as_ref()?.as_ref().ok()
+    }
+
+    /// What there is without interpreters.
+    pub(crate) fn without_interpreters(sources: &Sources) -> Self {
+        Self { browser: Some(Browser::find(sources)), ..Self::default() }
     }
 
     /// Whoever has copies of these holds the templates.
@@ -93,7 +107,7 @@ impl Sources {
 pub fn prepare(sources: &Sources, progress: Progress<'_>) -> Templates {
     let node = Node::prepare(sources);
     let python = Python::prepare(sources, progress);
-    Templates { python: Some(python), node: Some(node) }
+    Templates { python: Some(python), node: Some(node), browser: Some(Browser::find(sources)) }
 }
 
 /// Whether `prepare` would have nothing to do.
@@ -239,7 +253,7 @@ mod tests {
 
     fn sources() -> (tempfile::TempDir, Sources) {
         let home = tempfile::tempdir().unwrap();
-        let sources = Sources { home: home.path().to_path_buf(), python: None, node: None };
+        let sources = Sources { home: home.path().to_path_buf(), ..Sources::default() };
         (home, sources)
     }
 

@@ -23,16 +23,16 @@ struct Args {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Files {
+pub(crate) struct Files {
     entries: Vec<File>,
     /// Entries that were found, including those not shown.
-    total: usize,
+    pub(crate) total: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     truncated: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct File {
+pub(crate) struct File {
     path: String,
     /// file, directory, symlink or other.
     #[serde(rename = "type")]
@@ -75,17 +75,18 @@ impl Tool for ListFiles {
         let path = args.path.as_deref().filter(|path| !path.is_empty()).unwrap_or(uri::WORKSPACE);
         let context = cx.context(args.context_id.as_deref()).await?;
         let listing = cx.service.list_files(&cx.caller, &context.id, path, args.recursive).await?;
-        ToolOutput::structured(&files(listing))
+        ToolOutput::structured(&files(listing, "run_code"))
     }
 }
 
-fn files(mut listing: Listing) -> Files {
+/// `runner` is the tool that runs code.
+pub(crate) fn files(mut listing: Listing, runner: &str) -> Files {
     listing.entries.sort_by(|a, b| a.path.cmp(&b.path));
     let total = listing.entries.len();
     let truncated = (listing.truncated || total > MAX_ENTRIES).then(|| {
         let count = if listing.truncated { "more than " } else { "" };
         format!(
-            "{} of {count}{} entries are shown; list a subdirectory, or look with run_code",
+            "{} of {count}{} entries are shown; list a subdirectory, or look with {runner}",
             text::grouped(MAX_ENTRIES.min(total) as u64),
             text::grouped(total as u64)
         )
@@ -121,14 +122,14 @@ mod tests {
             entry("data".to_owned(), EntryType::Directory),
             entry("/tmp/x".to_owned(), EntryType::Symlink),
         ];
-        insta::assert_json_snapshot!(files(Listing { entries, truncated: false }));
+        insta::assert_json_snapshot!(files(Listing { entries, truncated: false }, "run_code"));
     }
 
     #[test]
     fn a_long_listing_says_what_it_leaves_out() {
         let many = |count: usize, truncated| {
             let entries = (0..count).map(|n| entry(format!("{n:06}"), EntryType::File)).collect();
-            files(Listing { entries, truncated })
+            files(Listing { entries, truncated }, "run_code")
         };
         let cut = many(2500, false);
         assert_eq!((cut.entries.len(), cut.total), (MAX_ENTRIES, 2500));

@@ -78,7 +78,7 @@ impl Tool for RunCode {
         args::at_most("code", &args.code, MAX_CODE)?;
         let timeout = args::seconds("timeout", args.timeout)?;
         let context = cx.context(args.context_id.as_deref()).await?;
-        let outcome = cx.run(&context.id, args.code, timeout).await?;
+        let outcome = cx.run(&context.id, None, args.code, timeout).await?;
         outcome::render(outcome, &context.id, self.output_cap, self.max_timeout)
     }
 }

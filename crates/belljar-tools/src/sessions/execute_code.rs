@@ -120,7 +120,7 @@ impl Tool for ExecuteCode {
         args::at_most("code", &args.code, MAX_CODE)?;
         let timeout = args::seconds("timeout", args.timeout)?;
         let mut session = Session::open(cx, args.session_id.as_deref(), args.template, args.flavor).await?;
-        let outcome = cx.run(&session.info.id, args.code, timeout).await.map_err(told)?;
+        let outcome = cx.run(&session.info.id, None, args.code, timeout).await.map_err(told)?;
         if outcome.ending != Ending::Cancelled {
             session.tell();
         }

@@ -20,20 +20,20 @@ use crate::{CallContext, ToolError};
 /// What a sandbox is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Template {
+pub(crate) enum Template {
     Python,
     Node,
 }
 
 impl Template {
-    fn language(self) -> Language {
+    pub(crate) fn language(self) -> Language {
         match self {
             Self::Python => Language::Python,
             Self::Node => Language::Javascript,
         }
     }
 
-    fn of(language: Language) -> &'static str {
+    pub(crate) fn of(language: Language) -> &'static str {
         match language {
             Language::Python => "python",
             Language::Javascript => "node",
@@ -44,14 +44,14 @@ impl Template {
 /// The service's type knows nothing of schemas.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Size {
+pub(crate) enum Size {
     Small,
     Medium,
     Large,
 }
 
 impl Size {
-    fn flavor(self) -> Flavor {
+    pub(crate) fn flavor(self) -> Flavor {
         match self {
             Self::Small => Flavor::Small,
             Self::Medium => Flavor::Medium,
@@ -60,7 +60,7 @@ impl Size {
     }
 }
 
-fn flavor_name(flavor: Option<Flavor>) -> &'static str {
+pub(crate) fn flavor_name(flavor: Option<Flavor>) -> &'static str {
     flavor.map_or("custom", Flavor::as_str)
 }
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use belljar_backends::templates::{Node, Python, Sources, is_prepared};
+use belljar_backends::templates::{Browser, Node, Python, Sources, is_prepared};
 use belljar_jail::survey::{Finding, Status, survey};
 use belljar_sandbox::{Backend, Probed, State, selftest};
 use serde::Serialize;
@@ -45,7 +45,7 @@ pub(crate) fn run(config: Config, arguments: DoctorArguments) -> anyhow::Result<
 
 async fn examine(config: &Config) -> anyhow::Result<Report> {
     let sources = backend::sources(config);
-    let templates = vec![python(&sources), node(&sources)];
+    let templates = vec![python(&sources), node(&sources), browser(&sources)];
     let layers = survey();
     let mut report = Report {
         ok: false,
@@ -118,6 +118,14 @@ fn node(sources: &Sources) -> Template {
             Template { name: "javascript", status: Status::Missing, detail: error.message, fix: error.hint }
         }
     }
+}
+
+fn browser(sources: &Sources) -> Template {
+    let (status, detail, fix) = match Browser::find(sources) {
+        Ok(found) => (Status::Present, format!("{}, {}", found.version, found.executable.display()), None),
+        Err(error) => (Status::Missing, error.message, error.hint),
+    };
+    Template { name: "browser", status, detail, fix }
 }
 
 fn as_text(report: &Report) -> String {

@@ -93,7 +93,7 @@ async fn execute_in(
     let (live, chunks) = mpsc::channel(16);
     // A program that a person started has no time limit but the largest there is; Ctrl-C ends it.
     let timeout = Some(service.settings().max_run_timeout);
-    let request = RunRequest { code, timeout, live: Some(live), every_byte: true, trace: None };
+    let request = RunRequest { code, timeout, live: Some(live), every_byte: true, ..RunRequest::default() };
     let cancel = CancellationToken::new();
     let on_interrupt = cancel.clone();
     tokio::spawn(async move {

@@ -32,6 +32,7 @@ pub(crate) struct Config {
     pub(crate) log: String,
     pub(crate) python: Option<PathBuf>,
     pub(crate) node: Option<PathBuf>,
+    pub(crate) browser: Option<PathBuf>,
     pub(crate) service: Settings,
     pub(crate) cgroups: Demand,
     pub(crate) landlock: Demand,
@@ -205,6 +206,7 @@ fn build(resolved: Vec<Resolved>) -> Config {
         log: values.text("log"),
         python: values.path("python"),
         node: values.path("node"),
+        browser: values.path("browser"),
         service: Settings {
             pool_size: values.count("pool.size") as usize,
             pool_languages: match values.word("pool.languages") {

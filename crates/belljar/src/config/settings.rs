@@ -29,6 +29,7 @@ impl Setting {
         match (self.key, self.default) {
             ("home", _) => "$XDG_DATA_HOME/belljar",
             ("python" | "node", _) => "found on PATH",
+            ("browser", _) => "the distribution's headless shell",
             ("auth.tokens", _) => "tokens.json in home",
             ("http.hosts", _) => "loopback names and `host`",
             (_, "") => "none",
@@ -49,7 +50,7 @@ const DEMAND: Accepts = Accepts::OneOf(&["auto", "required"]);
 
 pub(crate) const SETTINGS: &[Setting] = &[
     setting("home", Accepts::Path, "", "Where templates, sandboxes and all other state live"),
-    setting("toolsets", Accepts::List, "contexts,sessions", "The tools that are offered"),
+    setting("toolsets", Accepts::List, "contexts,sessions,sandbox", "The tools that are offered"),
     setting(
         "default_context",
         Accepts::Switch,
@@ -148,6 +149,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     setting("python", Accepts::OptionalPath, "", "The Python that templates are built with"),
     setting("node", Accepts::OptionalPath, "", "The Node that runs JavaScript"),
+    setting("browser", Accepts::OptionalPath, "", "The Chromium that browses: its own program, not a script"),
     setting("contexts.max", Accepts::Count(1, 10_000), "50", "Contexts that one caller may have at once"),
     setting(
         "contexts.idle_timeout",

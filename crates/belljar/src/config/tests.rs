@@ -32,12 +32,12 @@ fn refusal(flags: &[(&'static str, &str)], environment: &[(&str, &str)], file: O
 fn the_defaults_are_those_of_the_crates() {
     let config = load(&[], &[], None).unwrap();
     assert_eq!(config.home, Path::new("/home/ann/.local/share/belljar"));
-    assert_eq!(config.toolsets, ["contexts", "sessions"]);
+    assert_eq!(config.toolsets, ["contexts", "sessions", "sandbox"]);
     assert_eq!(config.service.volumes.names(), ["shared"]);
     let service = Settings { volumes: VolumeStore::default(), ..config.service };
     assert_eq!(format!("{service:?}"), format!("{:?}", Settings::default()));
     assert_eq!((config.cgroups, config.landlock), (Demand::Auto, Demand::Auto));
-    assert_eq!((config.python, config.node), (None, None));
+    assert_eq!((config.python, config.node, config.browser), (None, None, None));
     assert!(config.resolved.iter().all(|value| value.origin == Origin::Default));
 }
 

@@ -1,0 +1,52 @@
+//! The sandbox that a caller means who names none.
+
+use belljar_proto::Language;
+
+use crate::{Caller, ContextInfo, Error, Flavor, NewContext, SandboxService};
+
+/// The name is all that tells these contexts from others. It is kept with the sandbox, so a later server knows it too.
+const PREFIX: &str = "sandbox-";
+const DIGITS: usize = 8;
+
+impl SandboxService {
+    /// A context that is the caller's current sandbox from now on.
+    pub async fn create_sandbox(
+        &self,
+        caller: &Caller,
+        language: Language,
+        flavor: Option<Flavor>,
+    ) -> Result<ContextInfo, Error> {
+        let unique = uuid::Uuid::new_v4().simple().to_string();
+        let name = format!("{PREFIX}{}", &unique[..DIGITS]);
+        self.create_context(caller, NewContext { name, language, description: String::new(), flavor }).await
+    }
+
+    /// The one of the caller's live sandboxes that was made last.
+    pub fn current(&self, caller: &Caller) -> Option<ContextInfo> {
+        let sandboxes =
+            self.contexts_of(caller).into_iter().filter(|c| !c.is_stopping() && is_sandbox(&c.name));
+        // After a restart only the time says which is newer; within one time only the order does.
+        let newest = sandboxes.map(|c| (c.order, c.info())).max_by_key(|(order, c)| (c.created_at, *order));
+        newest.map(|(_, info)| info)
+    }
+}
+
+fn is_sandbox(name: &str) -> bool {
+    name.strip_prefix(PREFIX)
+        .is_some_and(|rest| rest.len() == DIGITS && rest.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_a_person_chose_is_no_sandbox() {
+        assert!(is_sandbox("sandbox-1a2b3c4d"));
+        for other in
+            ["sandbox-1", "sandbox-analysis", "sandbox-1a2b3c4d5", "session-1a2b3c4d", "sandbox-", ""]
+        {
+            assert!(!is_sandbox(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use belljar_sandbox::ContextInfo;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Failure, rendered};
+use crate::{
+    Annotations, CallContext, Options, Tool, ToolError, ToolOutput, ToolSpec, args, schema,
+    sessions::{Size, Template, flavor_name},
+    text, uri,
+};
+
+const NAME: &str = "sandbox_create";
+
+#[derive(Deserialize, JsonSchema)]
+struct Args {
+    /// Processors and memory. Default: medium.
+    #[schemars(extend("enum" = ["small", "medium", "large"], "default" = "medium"))]
+    flavor: Option<Size>,
+    /// The interpreter that is ready at once; the other one starts when it is first used. Default: python.
+    #[schemars(extend("enum" = ["python", "node"], "default" = "python"))]
+    template: Option<Template>,
+    /// What can be reached from inside. Only none is available for now.
+    #[schemars(extend("enum" = ["none", "allowlist", "open"], "default" = "none"))]
+    network: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Created {
+    /// Handle of the sandbox for the other tools.
+    sandbox_id: String,
+    /// Accepted wherever the id is.
+    name: String,
+    /// python or node.
+    template: &'static str,
+    /// small, medium or large; custom when its limits are those of no flavor.
+    flavor: &'static str,
+    cpus: f64,
+    memory_mb: u64,
+    network: &'static str,
+    /// The directory that relative paths start from.
+    workspace: &'static str,
+    /// ISO 8601, UTC.
+    created_at: String,
+}
+
+struct SandboxCreate {
+    spec: ToolSpec,
+}
+
+pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
+    let settings = &options.settings;
+    let [small, medium, large] =
+        settings.flavors.map(|(cpus, memory)| format!("{cpus} CPU and {} MB", memory >> 20));
+    let description = format!(
+        "Make a new sandbox: an isolated computer with Python, JavaScript, files in /workspace and a browser. \
+         From then on it is your current sandbox, which the other tools use when no sandbox_id is given. The \
+         flavor sets its processors and memory: small {small}, medium {medium}, large {large}. There is no \
+         network inside. Variables, files and pages stay between calls. A sandbox that is not used for {} is \
+         ended with everything in it; end it earlier with sandbox_destroy. At most {} at once.",
+        text::duration(settings.idle_timeout),
+        settings.contexts_per_caller,
+    );
+    Arc::new(SandboxCreate {
+        spec: ToolSpec {
+            name: NAME,
+            title: "Create a sandbox",
+            description,
+            input_schema: schema::input::<Args>(),
+            output_schema: Some(schema::output_or_failure::<Created>()),
+            annotations: Annotations::MOVES,
+        },
+    })
+}
+
+#[async_trait]
+impl Tool for SandboxCreate {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn call(&self, cx: &CallContext, args: Value) -> Result<ToolOutput, ToolError> {
+        Ok(rendered::finish(NAME, self.act(cx, args).await))
+    }
+}
+
+impl SandboxCreate {
+    async fn act(&self, cx: &CallContext, args: Value) -> Result<ToolOutput, Failure> {
+        let args: Args = args::parse(&self.spec.input_schema, args)?;
+        if let Some(network) = args.network.filter(|network| network != "none") {
+            return Err(Failure::new(
+                "NOT_AVAILABLE",
+                format!("sandboxes have no network yet (network={network:?})"),
+                "leave out network, or pass none; bring data in with file_write, and open pages from \
+                 file:///workspace/… or from a server inside of the sandbox",
+            ));
+        }
+        let language = args.template.unwrap_or(Template::Python).language();
+        let flavor = args.flavor.unwrap_or(Size::Medium).flavor();
+        created(cx.service.create_sandbox(&cx.caller, language, Some(flavor)).await?)
+    }
+}
+
+fn created(sandbox: ContextInfo) -> Result<ToolOutput, Failure> {
+    let created = Created {
+        template: Template::of(sandbox.language),
+        flavor: flavor_name(sandbox.flavor),
+        cpus: sandbox.limits.cpus,
+        memory_mb: sandbox.limits.memory_bytes >> 20,
+        network: "none",
+        workspace: uri::WORKSPACE,
+        created_at: text::iso(sandbox.created_at),
+        sandbox_id: sandbox.id,
+        name: sandbox.name,
+    };
+    let subject = format!("{} ({}, {})", created.sandbox_id, created.template, created.flavor);
+    rendered::ok(NAME, &subject, &created)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::tests::info;
+
+    #[test]
+    fn the_result_is_as_agreed() {
+        insta::assert_debug_snapshot!(created(info()).unwrap());
+    }
+}
