@@ -6,7 +6,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 belljar=target/release/belljar
-passed=() failed=() skipped=()
+passed=() failed=() skipped=() unsteady=()
 
 phases=(bootstrap format guest lint build templates rust kernels walker clients http conformance dependencies)
 
@@ -52,6 +52,14 @@ run() {
     printf '\n==> %s\n' "$phase"
     "do_$phase"
     status=$?
+    # On a machine that others share, one test in thousands may lose a race. It is not lost sight of: the last line of
+    # the whole run names the phase.
+    if [ $status -ne 0 ] && [ $status -ne 77 ] && [ -n "${CI:-}" ]; then
+        printf '\n==> %s: failed, once more\n' "$phase"
+        "do_$phase"
+        status=$?
+        [ $status -ne 0 ] || unsteady+=("$phase")
+    fi
     local seconds
     seconds=$(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
     case $status in
@@ -77,5 +85,6 @@ done
 printf '\n%d phases passed, %d failed' "${#passed[@]}" "${#failed[@]}"
 [ ${#failed[@]} -eq 0 ] || printf ' (%s)' "${failed[*]}"
 [ ${#skipped[@]} -eq 0 ] || printf ', %d skipped (%s)' "${#skipped[@]}" "${skipped[*]}"
+[ ${#unsteady[@]} -eq 0 ] || printf ', %d only at the second attempt (%s)' "${#unsteady[@]}" "${unsteady[*]}"
 printf '\n'
 [ ${#failed[@]} -eq 0 ]
