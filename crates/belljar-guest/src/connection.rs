@@ -7,7 +7,6 @@ use belljar_proto::{
     frame::{Decoder, encode},
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
     sync::{Notify, mpsc},
     task::spawn_local,
 };
@@ -17,11 +16,14 @@ use crate::{
     kernel::{Job, RunJob},
     program,
     supervisor::Guest,
-    wires,
+    wires::Socket,
 };
 
 /// Frames that may wait for the host to read them; then whoever has more to say waits too.
 const OUTBOX: usize = 32;
+
+/// Frames are written together up to about this size.
+const ONE_WRITE: usize = 64 << 10;
 
 /// Sends to the host. Once the host is gone everything is dropped silently: there is nobody to tell.
 #[derive(Clone)]
@@ -69,28 +71,36 @@ pub(crate) async fn serve(guest: Rc<Guest>, stream: OwnedFd) {
 }
 
 async fn serve_stream(guest: Rc<Guest>, stream: OwnedFd, active: &Active) -> io::Result<()> {
-    let (mut reader, mut writer) = wires::stream(stream)?.into_split();
-    let (sender, mut frames) = mpsc::channel::<Vec<u8>>(OUTBOX);
-    spawn_local(async move {
-        while let Some(frame) = frames.recv().await {
-            if writer.write_all(&frame).await.is_err() {
-                break;
-            }
-        }
-    });
+    let stream = Rc::new(Socket::from_fd(stream)?);
+    let (sender, frames) = mpsc::channel::<Vec<u8>>(OUTBOX);
+    spawn_local(write(Rc::clone(&stream), frames));
     let outbox = Outbox(sender);
     outbox.send(&FromGuest::Hello { generation: GENERATION, digest: guest.config.digest.clone() }, &[]).await;
 
     let mut decoder = Decoder::default();
     let mut buffer = vec![0; 64 << 10];
     loop {
-        let count = reader.read(&mut buffer).await?;
+        let count = stream.read(&mut buffer).await?;
         if count == 0 {
             return Ok(());
         }
         decoder.extend(&buffer[..count]);
         while let Some(frame) = decoder.take::<Request>().map_err(io::Error::other)? {
             dispatch(&guest, frame.header, frame.body, &outbox, active).await;
+        }
+    }
+}
+
+async fn write(stream: Rc<Socket>, mut frames: mpsc::Receiver<Vec<u8>>) {
+    while let Some(mut frame) = frames.recv().await {
+        // What is ready at the same time, a display and the reply after it, goes out at once: the host wakes up once.
+        while frame.len() < ONE_WRITE
+            && let Ok(next) = frames.try_recv()
+        {
+            frame.extend_from_slice(&next);
+        }
+        if stream.write_all(&frame).await.is_err() {
+            break;
         }
     }
 }

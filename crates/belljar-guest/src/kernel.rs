@@ -16,8 +16,6 @@ use belljar_proto::{
 };
 use rustix::process::Pid;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::UnixStream,
     sync::{mpsc, oneshot},
     task::spawn_local,
     time::timeout,
@@ -27,7 +25,7 @@ use crate::{
     connection::{Interrupt, Outbox, failed},
     processes::{self, Processes, Status, Streams},
     supervisor::{KernelEnd, Supervisor},
-    wires::{self, PipeReader},
+    wires::{PipeReader, Socket},
 };
 
 #[path = "run.rs"]
@@ -68,6 +66,8 @@ struct Shared {
     pids: RefCell<Vec<i32>>,
     /// Numbers the files of whole outputs.
     runs: Cell<u64>,
+    /// What had been started when the processes were counted last.
+    counted: Cell<Option<i32>>,
 }
 
 pub(crate) struct Kernels {
@@ -85,6 +85,7 @@ impl Kernels {
             processes,
             pids: RefCell::default(),
             runs: Cell::new(0),
+            counted: Cell::new(None),
         });
         let spawn = |language| {
             let (sender, jobs) = mpsc::channel(QUEUE);
@@ -111,6 +112,7 @@ impl Kernels {
 
     pub(crate) fn set_limits(&self, memory_bytes: u64, processes: u32) {
         self.shared.limits.set((memory_bytes, processes));
+        self.shared.counted.set(None);
     }
 
     pub(crate) fn tidy(&self, what: &str) -> Option<String> {
@@ -126,11 +128,18 @@ impl Shared {
 
     /// A sandbox that is nearly full of processes could not do anything next time.
     fn tidy(&self, what: &str) -> Option<String> {
+        // Counting looks at every process; reading the newest number is one small file.
+        let newest = processes::newest();
+        if newest.is_some() && newest == self.counted.get() {
+            return None;
+        }
+        self.counted.set(newest);
         let limit = self.limits.get().1 as usize;
         let count = processes::count();
         if limit == 0 || count < limit - limit / 10 {
             return None;
         }
+        self.counted.set(None);
         let ended = processes::kill_all_but(&self.pids.borrow());
         Some(format!("The {what} left {count} processes (the limit is {limit}); {ended} of them were ended."))
     }
@@ -138,7 +147,7 @@ impl Shared {
 
 /// An interpreter that said hello.
 struct Live {
-    stream: UnixStream,
+    stream: Socket,
     decoder: Decoder,
     stdout: PipeReader,
     stderr: PipeReader,
@@ -263,7 +272,7 @@ impl Live {
             Ok(end) = &mut expected.end => return Err(end.why_not_started()),
         };
         let wire_up = || -> io::Result<_> {
-            Ok((wires::stream(socket)?, PipeReader::from_fd(stdout)?, PipeReader::from_fd(stderr)?))
+            Ok((Socket::from_fd(socket)?, PipeReader::from_fd(stdout)?, PipeReader::from_fd(stderr)?))
         };
         let (stream, stdout, stderr) = wire_up().map_err(no_wires)?;
         Ok(Self::new(stream, stdout, stderr, End::Zygote(expected.end)))
@@ -276,7 +285,7 @@ impl Live {
                     .into(),
             );
         };
-        let wire_up = || -> io::Result<_> { Ok((wires::socket()?, PipeReader::new()?, PipeReader::new()?)) };
+        let wire_up = || -> io::Result<_> { Ok((Socket::pair()?, PipeReader::new()?, PipeReader::new()?)) };
         let ((stream, theirs), (stdout, out), (stderr, err)) = wire_up().map_err(no_wires)?;
         let mut command = Command::new(program);
         command.args(arguments).current_dir("/workspace");
@@ -286,7 +295,7 @@ impl Live {
         Ok(Self::new(stream, stdout, stderr, End::Child(status)))
     }
 
-    fn new(stream: UnixStream, stdout: PipeReader, stderr: PipeReader, end: End) -> Self {
+    fn new(stream: Socket, stdout: PipeReader, stderr: PipeReader, end: End) -> Self {
         let (late_stdout, late_stderr) = Default::default();
         let (decoder, version) = Default::default();
         Self { stream, decoder, stdout, stderr, late_stdout, late_stderr, pid: Pid::INIT, version, end }
@@ -294,7 +303,7 @@ impl Live {
 
     /// Waits for its hello.
     async fn greet(mut self) -> Result<Self, String> {
-        let hello = Self::read_hello(&mut self.stream, &mut self.decoder);
+        let hello = Self::read_hello(&self.stream, &mut self.decoder);
         let greeted = match &mut self.end {
             End::Child(_) => hello.await,
             End::Zygote(end) => tokio::select! {
@@ -311,7 +320,7 @@ impl Live {
         }
     }
 
-    async fn read_hello(stream: &mut UnixStream, decoder: &mut Decoder) -> Result<(Pid, String), String> {
+    async fn read_hello(stream: &Socket, decoder: &mut Decoder) -> Result<(Pid, String), String> {
         match next_frame(stream, decoder).await {
             Ok(Some(Frame { header: FromKernel::Hello { pid, version, .. }, .. })) if pid > 1 => {
                 Pid::from_raw(pid).map(|pid| (pid, version)).ok_or_else(|| "it has no pid".into())
@@ -338,7 +347,7 @@ impl Live {
             tokio::select! {
                 count = self.stdout.read(&mut out) => keep_late(&mut self.late_stdout, &out[..count]),
                 count = self.stderr.read(&mut err) => keep_late(&mut self.late_stderr, &err[..count]),
-                frame = next_frame(&mut self.stream, &mut self.decoder) => match frame {
+                frame = next_frame(&self.stream, &mut self.decoder) => match frame {
                     // A thread may display something after its run ended; there is no run to show it with.
                     Ok(Some(Frame { header: FromKernel::Display { .. }, .. })) => {}
                     Ok(Some(_)) => return Some("it spoke out of turn on its control channel".into()),
@@ -392,7 +401,7 @@ fn garbage(error: &io::Error) -> String {
 }
 
 /// `None` at the end of the stream. Safe to cancel: bytes that were read are kept in the decoder.
-async fn next_frame(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<Option<Frame<FromKernel>>> {
+async fn next_frame(stream: &Socket, decoder: &mut Decoder) -> io::Result<Option<Frame<FromKernel>>> {
     let mut buffer = [0; 16 << 10];
     loop {
         if let Some(frame) = decoder.take().map_err(io::Error::other)? {

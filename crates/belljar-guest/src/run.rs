@@ -148,7 +148,7 @@ impl Live {
                 count = self.stderr.read(&mut err) => {
                     stderr.push(&err[..count], job.id, &job.outbox).await;
                 }
-                frame = next_frame(&mut self.stream, &mut self.decoder) => match frame {
+                frame = next_frame(&self.stream, &mut self.decoder) => match frame {
                     Ok(Some(Frame { header: FromKernel::Done { id, ok, error, .. }, .. })) if id == job.id => {
                         let error = error.map(|e| ProgramError { name: short(e.name), message: short(e.message) });
                         break Outcome::Done { ok, error };
@@ -216,7 +216,7 @@ impl Live {
             for _ in 0..2 {
                 self.send(&ToKernel::Ping { id }, &[]).await.ok()?;
                 loop {
-                    match next_frame(&mut self.stream, &mut self.decoder).await {
+                    match next_frame(&self.stream, &mut self.decoder).await {
                         Ok(Some(Frame { header: FromKernel::Pong { .. }, .. })) => break,
                         // A display that came too late to be shown.
                         Ok(Some(Frame { header: FromKernel::Display { .. }, .. })) => {}
