@@ -43,9 +43,129 @@ pub(crate) enum Command {
     /// Say who may call `serve`
     #[command(subcommand)]
     Token(TokenCommand),
+    #[command(flatten)]
+    Remote(RemoteCommand),
+    /// Put Belljar into an MCP client's configuration, after showing the change
+    Install(InstallArguments),
     /// Look at the settings
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Print what a shell needs to complete this command line
+    Completions(CompletionsArguments),
+    /// Write manual pages
+    Man(ManArguments),
+}
+
+/// On a running `belljar serve`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RemoteCommand {
+    /// List the contexts of a running server
+    Ps(PsArguments),
+    /// Run a command in a context of a running server
+    Exec(ExecArguments),
+    /// Copy a file into a context of a running server, or out of it
+    Cp(CpArguments),
+    /// Stop contexts of a running server
+    Stop(StopArguments),
+    /// Type code into a context of a running server
+    Shell(ShellArguments),
+}
+
+/// Which server. A token is read from BELLJAR_TOKEN.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArguments {
+    /// The server's address [default: BELLJAR_URL, else what `host` and `port` say]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PsArguments {
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExecArguments {
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    /// Id or name of the context
+    #[arg(value_name = "CONTEXT")]
+    pub(crate) context: String,
+    /// Time limit, such as 5m
+    #[arg(long, value_name = "DURATION", value_parser = config::parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// The program and its arguments, passed on as they are
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CpArguments {
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    /// A file here, or CONTEXT:PATH
+    #[arg(value_name = "FROM")]
+    pub(crate) from: String,
+    /// A file or directory here, or CONTEXT:PATH
+    #[arg(value_name = "TO")]
+    pub(crate) to: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StopArguments {
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    /// Ids or names
+    #[arg(value_name = "CONTEXT", required = true)]
+    pub(crate) contexts: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShellArguments {
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    /// Id or name of the context; without it a new one is made, and stopped at the end
+    #[arg(value_name = "CONTEXT")]
+    pub(crate) context: Option<String>,
+    /// python or javascript, for a new context
+    #[arg(short, long, conflicts_with = "context")]
+    pub(crate) language: Option<String>,
+    /// Leave a new context running
+    #[arg(long)]
+    pub(crate) leave: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InstallArguments {
+    /// claude, claude-desktop, cursor, vscode, zed, windsurf or gemini
+    #[arg(value_name = "CLIENT")]
+    pub(crate) client: String,
+    /// For the project in this directory, not for all of them
+    #[arg(long)]
+    pub(crate) project: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Show the change, and leave everything as it is
+    #[arg(long, conflicts_with = "yes")]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArguments {
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArguments {
+    /// Where to write them
+    #[arg(value_name = "DIRECTORY")]
+    pub(crate) directory: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -152,10 +272,14 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap::Error> {
-    let command = Cli::command().args(config::SETTINGS.iter().map(flag));
-    let matches = command.try_get_matches_from(arguments)?;
+    let matches = command().try_get_matches_from(arguments)?;
     let cli = Cli::from_arg_matches(&matches)?;
     Ok(Arguments { flags: flags(&matches), cli })
+}
+
+/// The whole command line, settings included.
+pub(crate) fn command() -> clap::Command {
+    Cli::command().args(config::SETTINGS.iter().map(flag))
 }
 
 fn flag(setting: &Setting) -> Arg {
@@ -195,13 +319,12 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        Cli::command().args(config::SETTINGS.iter().map(flag)).debug_assert();
+        command().debug_assert();
     }
 
     #[test]
     fn the_help_is_as_agreed() {
-        let mut command = Cli::command().args(config::SETTINGS.iter().map(flag));
-        insta::assert_snapshot!(command.render_long_help().to_string());
+        insta::assert_snapshot!(command().render_long_help().to_string());
     }
 
     #[test]

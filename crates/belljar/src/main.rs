@@ -39,6 +39,10 @@ fn dispatch(arguments: cli::Arguments) -> anyhow::Result<ExitCode> {
         cli::Command::Tour => cmd::tour::run(config),
         cli::Command::Doctor(arguments) => cmd::doctor::run(config, arguments),
         cli::Command::Token(command) => cmd::token::run(&config, command),
+        cli::Command::Remote(command) => cmd::remote::run(&config, command),
+        cli::Command::Install(arguments) => cmd::install::run(&arguments),
+        cli::Command::Completions(arguments) => cmd::manual::completions(&arguments),
+        cli::Command::Man(arguments) => cmd::manual::pages(&arguments),
         cli::Command::Config(cli::ConfigCommand::Show(arguments)) => cmd::config::show(&config, &arguments),
     }
 }

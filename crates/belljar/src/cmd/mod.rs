@@ -2,8 +2,11 @@
 
 pub(crate) mod config;
 pub(crate) mod doctor;
+pub(crate) mod install;
 pub(crate) mod jail;
+pub(crate) mod manual;
 pub(crate) mod mcp;
+pub(crate) mod remote;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod setup;
