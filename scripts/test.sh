@@ -6,6 +6,8 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 belljar=target/release/belljar
+# How much longer than on an idle machine tests wait before they give up.
+export BELLJAR_TEST_PATIENCE=${BELLJAR_TEST_PATIENCE:-4}
 passed=() failed=() skipped=() unsteady=()
 
 phases=(bootstrap format guest lint build templates rust kernels walker clients http conformance dependencies)

@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[3]
 BELLJAR = os.path.abspath(os.environ.get("BELLJAR") or ROOT / "target/release/belljar")
 # How much longer than usual things may take, for slow or busy machines.
 PATIENCE = float(os.environ.get("BELLJAR_TEST_PATIENCE") or 1)
+# Whoever started the tests may ignore it, and servers started here would inherit that.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 LEGACY = "2025-11-25"
 MODERN = "2026-07-28"

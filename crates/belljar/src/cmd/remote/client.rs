@@ -132,8 +132,8 @@ async fn bounded(mut response: reqwest::Response) -> anyhow::Result<String> {
 /// The answer among the events of a stream: notifications come before it.
 fn last_event(text: &str) -> Option<Value> {
     let data = text.lines().filter_map(|line| line.strip_prefix("data:"));
-    let messages = data.filter_map(|data| serde_json::from_str::<Value>(data).ok());
-    messages.filter(|message| message.get("method").is_none()).last()
+    let mut messages = data.filter_map(|data| serde_json::from_str::<Value>(data).ok());
+    messages.rfind(|message| message.get("method").is_none())
 }
 
 fn answer(tool: &str, message: &Value) -> anyhow::Result<Answer> {
