@@ -4,7 +4,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 BELLJAR := target/release/belljar
 
 .DEFAULT_GOAL := help
-.PHONY: help run tour build setup test bench load fmt lint bootstrap clean
+.PHONY: help run tour build setup test bench load package fmt lint bootstrap clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ bench: setup ## the budget table with this machine's figures
 
 load: setup ## many callers on one server for a minute, which is then killed: nothing may be lost
 	python3 bench/load.py $(LOAD)
+
+package: setup ## a tarball, a Debian package, an MCP bundle and the registry entry, in target/packages
+	scripts/package.sh
 
 fmt: ## format the sources
 	cargo fmt --all

@@ -49,8 +49,9 @@ packages() {
         has_venv || list+=(python3-venv)
     fi
     has "$node" || list+=(nodejs)
-    if [ "$purpose" = test ] && ! has npm; then
-        list+=(npm)
+    if [ "$purpose" = test ]; then
+        has npm || list+=(npm)
+        has zip || list+=(zip)
     fi
     [ ${#list[@]} -eq 0 ] || printf '%s\n' "${list[@]}"
 }

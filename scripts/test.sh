@@ -10,7 +10,7 @@ belljar=target/release/belljar
 export BELLJAR_TEST_PATIENCE=${BELLJAR_TEST_PATIENCE:-4}
 passed=() failed=() skipped=() unsteady=()
 
-phases=(bootstrap format guest lint build templates rust kernels walker clients http conformance dependencies)
+phases=(bootstrap format guest lint build templates rust kernels walker clients http packaging conformance dependencies)
 
 do_bootstrap() { scripts/bootstrap.sh test; }
 do_format() { cargo fmt --all -- --check; }
@@ -37,6 +37,8 @@ do_clients() { tests/clients/run.sh; }
 
 # The HTTP door without any client library, and what the protocol's own suite and inspector say of it.
 do_http() { tests/http/run.sh; }
+# Everything that is handed out, installed into a clean root.
+do_packaging() { tests/packaging/run.sh; }
 do_conformance() { tests/conformance/run.sh && tests/conformance/inspector.sh; }
 
 do_dependencies() {

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Makes all packages and installs each into a clean root of its own: what is inside must be whole, and must run.
+#
+#   tests/packaging/run.sh
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+scripts/package.sh
+cd target/packages
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' ../../Cargo.toml | head -n 1)
+failed=0
+check() {
+    local what=$1
+    shift
+    if "$@" >"$root/said" 2>&1; then
+        echo "ok   $what"
+    else
+        echo "FAIL $what"
+        cat "$root/said"
+        failed=1
+    fi
+}
+# speaks BINARY: whether it answers as an MCP server.
+speaks() {
+    printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}' |
+        "$1" mcp --pool-size 0 2>/dev/null | head -n 1 | grep -q '"name":"belljar"'
+}
+says_version() { [ "$("$1" --version | cut -d' ' -f2)" = "$version" ]; }
+
+check "checksums" sha256sum -c SHA256SUMS
+
+mkdir "$root/tar" "$root/deb" "$root/mcpb"
+tar -C "$root/tar" --strip-components=1 -xzf belljar-*.tar.gz
+check "tarball: version" says_version "$root/tar/belljar"
+check "tarball: answers" speaks "$root/tar/belljar"
+check "tarball: manual page" grep -q 'TH belljar' <(gzip -dc "$root/tar/man/belljar.1.gz")
+
+# A clean root with a package database of its own; what it depends on is the machine's.
+mkdir -p "$root/deb/var/lib/dpkg"/{info,updates,triggers}
+touch "$root/deb/var/lib/dpkg/status"
+check "deb: installs" dpkg --root="$root/deb" --force-not-root --force-depends --force-script-chrootless --log="$root/log" -i ./*.deb
+check "deb: is known" dpkg --root="$root/deb" -s belljar
+check "deb: version" says_version "$root/deb/usr/bin/belljar"
+check "deb: answers" speaks "$root/deb/usr/bin/belljar"
+check "deb: a page for every command" test -f "$root/deb/usr/share/man/man1/belljar-serve.1.gz"
+check "deb: completions for bash" bash -n "$root/deb/usr/share/bash-completion/completions/belljar"
+if command -v systemd-analyze >/dev/null 2>&1; then
+    sed "s|/usr/bin/belljar|$root/deb/usr/bin/belljar|" "$root/deb/lib/systemd/system/belljar.service" >"$root/belljar.service"
+    check "deb: systemd understands the unit" systemd-analyze verify --man=no "$root/belljar.service"
+fi
+check "deb: is removed without a trace" dpkg --root="$root/deb" --force-not-root --force-script-chrootless --log="$root/log" -P belljar
+check "deb: nothing is left" test ! -e "$root/deb/usr/bin/belljar"
+
+python3 -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extractall(sys.argv[2])' belljar-*.mcpb "$root/mcpb"
+chmod +x "$root/mcpb/server/belljar"
+check "mcpb: answers" speaks "$root/mcpb/server/belljar"
+tools=../clients/mcpb
+mkdir -p "$tools"
+[ -d "$tools/node_modules/@anthropic-ai/mcpb" ] || npm install --prefix "$tools" --no-audit --no-fund --silent @anthropic-ai/mcpb@2.1.2
+check "mcpb: the manifest is valid" node "$tools/node_modules/@anthropic-ai/mcpb/dist/cli/cli.js" validate "$root/mcpb/manifest.json"
+
+check "registry: names this bundle by its digest" python3 - <<'PYTHON'
+import hashlib, json, pathlib, re
+entry = json.loads(pathlib.Path("server.json").read_text())
+package = entry["packages"][0]
+bundle = next(pathlib.Path(".").glob("*.mcpb"))
+assert package["fileSha256"] == hashlib.sha256(bundle.read_bytes()).hexdigest()
+assert package["identifier"].endswith(bundle.name), package["identifier"]
+assert entry["version"] in bundle.name and "@" not in json.dumps(entry)
+assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", entry["name"]) and len(entry["description"]) <= 100
+PYTHON
+exit "$failed"
