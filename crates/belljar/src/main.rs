@@ -6,9 +6,11 @@ mod backend;
 mod cli;
 mod cmd;
 mod config;
+mod gateway;
 mod http;
 mod mcp;
 mod observe;
+mod offers;
 mod signals;
 
 use std::{io::Write, process::ExitCode};
@@ -17,6 +19,9 @@ fn main() -> ExitCode {
     // Gets its spec on a descriptor and has no use for settings.
     if cmd::jail::requested() {
         return finish(cmd::jail::run(), 0);
+    }
+    if belljar_hub::leash::requested() {
+        return finish(belljar_hub::leash::run().map_err(Into::into), 0);
     }
     let arguments = match cli::parse(std::env::args_os()) {
         Ok(arguments) => arguments,

@@ -3,7 +3,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use belljar_tools::{Options, Registry};
 
-use crate::{config::Config, mcp};
+use crate::{config::Config, mcp, offers::Offers};
 
 pub(crate) fn run(mut config: Config) -> anyhow::Result<ExitCode> {
     // The one caller shares with nobody.
@@ -17,7 +17,7 @@ pub(crate) fn run(mut config: Config) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let result = runtime.block_on(mcp::serve(config, registry));
+    let result = runtime.block_on(mcp::serve(config, Offers::new(registry)));
     // Reading a terminal blocks a thread that nothing can wake: leave it behind.
     runtime.shutdown_background();
     result.map(|()| ExitCode::SUCCESS)

@@ -33,6 +33,7 @@ use crate::{
     config::Config,
     mcp::Handler,
     observe::{Traces, metrics::Metrics},
+    offers::Offers,
     signals::Signals,
 };
 pub(crate) use connect::instructions;
@@ -94,9 +95,10 @@ pub(crate) async fn serve(
     // Handles of an earlier server are valid from the first request on.
     service.adopted().await;
     let (health_task, health) = health::watch(service.clone(), config.home.clone());
-    let tools = registry.tools().len();
+    let offers = Offers::new(registry);
+    let tools = offers.own_count();
     let calls = TaskTracker::new();
-    let handler = Handler::for_many(service.clone(), registry, config.default_context, calls.clone());
+    let handler = Handler::for_many(service.clone(), offers, config.default_context, calls.clone());
     let endpoint = Endpoint::new(handler, fixtures, &config)?;
     let door = Arc::new(Door {
         gate,

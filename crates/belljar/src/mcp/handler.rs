@@ -4,33 +4,37 @@ use std::sync::Arc;
 
 use axum::http::request::Parts;
 use belljar_sandbox::{Caller, SandboxService};
-use belljar_tools::{CallContext, Registry};
+use belljar_tools::CallContext;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
         CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
-        CompleteResult, CustomRequest, CustomResult, ErrorCode, GetTaskParams, GetTaskResult, Implementation,
-        ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-        PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
-        ReadResourceResult, ServerCapabilities, ServerConfig, Tool, UpdateTaskParams,
+        CompleteResult, CustomRequest, CustomResult, ErrorCode, GetPromptRequestParams, GetPromptResponse,
+        GetTaskParams, GetTaskResult, Implementation, ListPromptsResult, ListResourceTemplatesResult,
+        ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
+        ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
+        SubscriptionFilter, Tool, UpdateTaskParams,
     },
-    service::RequestContext,
+    service::{NotificationContext, RequestContext, SubscriptionContext},
 };
-use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
 use super::{
-    convert, observed, resources,
+    changes, observed,
     tasks::{Tasks, Work},
 };
-use crate::{auth::Identity, observe::Outcome};
+use crate::{auth::Identity, observe::Outcome, offers::Offers};
 
 /// How long a client may keep the list of tools: it changes only with the server's settings.
 const TOOLS_TTL_MS: u64 = 300_000;
+/// The same where other servers add theirs. Who wants to know of changes at once can subscribe to them.
+const CHANGING_TTL_MS: u64 = 30_000;
 
 /// Our methods. rmcp hands them over as unknown when their parameters are not as they should be.
 const KNOWN_METHODS: &[&str] = &[
     "initialize",
+    "prompts/get",
+    "prompts/list",
     "resources/list",
     "resources/read",
     "resources/templates/list",
@@ -44,8 +48,7 @@ pub(crate) struct Handler(Arc<Shared>);
 
 struct Shared {
     service: Arc<SandboxService>,
-    registry: Registry,
-    tools: Vec<Tool>,
+    offers: Arc<Offers>,
     /// Over standard input there is one client, and so one caller. Over HTTP every request brings its own.
     caller: Option<Caller>,
     default_context: bool,
@@ -56,30 +59,29 @@ struct Shared {
 
 impl Handler {
     /// For one client, over standard input and output.
-    pub(super) fn for_one(service: Arc<SandboxService>, registry: Registry, default_context: bool) -> Self {
-        Self::new(service, registry, default_context, Some(Caller::new("local")), TaskTracker::new())
+    pub(super) fn for_one(service: Arc<SandboxService>, offers: Offers, default_context: bool) -> Self {
+        Self::new(service, offers, default_context, Some(Caller::new("local")), TaskTracker::new())
     }
 
     /// For callers who are known by their requests. `calls` counts what is in progress.
     pub(crate) fn for_many(
         service: Arc<SandboxService>,
-        registry: Registry,
+        offers: Offers,
         default_context: bool,
         calls: TaskTracker,
     ) -> Self {
-        Self::new(service, registry, default_context, None, calls)
+        Self::new(service, offers, default_context, None, calls)
     }
 
     fn new(
         service: Arc<SandboxService>,
-        registry: Registry,
+        offers: Offers,
         default_context: bool,
         caller: Option<Caller>,
         calls: TaskTracker,
     ) -> Self {
-        let tools = registry.tools().iter().map(|tool| convert::tool(tool.spec())).collect();
         let tasks = Tasks::new(service.settings().max_run_timeout);
-        Self(Arc::new(Shared { service, registry, tools, caller, default_context, calls, tasks }))
+        Self(Arc::new(Shared { service, offers: Arc::new(offers), caller, default_context, calls, tasks }))
     }
 
     fn caller(&self, context: &RequestContext<RoleServer>) -> Result<Caller, ErrorData> {
@@ -92,22 +94,37 @@ impl Handler {
             || ErrorData::internal_error("This request came in without a caller; this is a defect", None);
         identity.map(|identity| identity.caller.clone()).ok_or_else(nobody)
     }
+
+    fn call_context(
+        &self,
+        caller: Caller,
+        context: &RequestContext<RoleServer>,
+        trace: Option<String>,
+    ) -> CallContext {
+        CallContext {
+            service: self.0.service.clone(),
+            caller,
+            cancel: context.ct.child_token(),
+            progress: None,
+            default_context: self.0.default_context,
+            trace,
+        }
+    }
 }
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
-        let capabilities =
+        let mut capabilities =
             ServerCapabilities::builder().enable_tools().enable_resources().enable_tasks().build();
+        changes::declare(&self.0.offers, &mut capabilities);
         let this = Implementation::new("belljar", env!("CARGO_PKG_VERSION"))
             .with_title("Belljar")
             .with_description("A computer for an AI agent, under glass");
-        ServerConfig::new(capabilities)
-            .with_server_info(this)
-            .with_instructions(self.0.registry.instructions())
+        ServerConfig::new(capabilities).with_server_info(this).with_instructions(self.0.offers.instructions())
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.0.tools.iter().find(|tool| tool.name == name).cloned()
+        self.0.offers.tool(name)
     }
 
     async fn list_tools(
@@ -116,10 +133,16 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let caller = self.caller(&context)?;
-        observed::request(&caller, "tools/list", &context, async { one_page(request) }).await?;
-        let result = ListToolsResult::with_all_items(self.0.tools.clone());
+        let offers = &self.0.offers;
+        let tools = observed::request(&caller, "tools/list", &context, async {
+            one_page(request)?;
+            Ok(offers.tools().await)
+        })
+        .await?;
+        let result = ListToolsResult::with_all_items(tools);
+        let ttl = if offers.changed().is_some() { CHANGING_TTL_MS } else { TOOLS_TTL_MS };
         Ok(if is_modern(&context) {
-            result.with_ttl_ms(TOOLS_TTL_MS).with_cache_scope(CacheScope::Public)
+            result.with_ttl_ms(ttl).with_cache_scope(CacheScope::Public)
         } else {
             result
         })
@@ -132,25 +155,16 @@ impl ServerHandler for Handler {
     ) -> Result<CallToolResponse, ErrorData> {
         let shared = &self.0;
         let caller = self.caller(&context)?;
-        let record = observed::tool_call(&caller, &shared.registry, &request, &context);
-        let Some(tool) = shared.registry.get(&request.name) else {
+        let offer = shared.offers.find(&request.name).await;
+        let record = observed::tool_call(&caller, offer.as_ref(), &request, &context);
+        let Some(offer) = offer else {
             record.finish(Outcome::Rpc(ErrorCode::INVALID_PARAMS.0));
-            let known: Vec<_> = shared.registry.tools().iter().map(|tool| tool.spec().name).collect();
-            let message = format!("Unknown tool: {}. Known: {}", request.name, known.join(", "));
-            return Err(ErrorData::invalid_params(message, None));
-        };
-        let call = CallContext {
-            service: shared.service.clone(),
-            caller,
-            cancel: context.ct.child_token(),
-            progress: None,
-            default_context: shared.default_context,
-            trace: record.traceparent(),
+            return Err(shared.offers.unknown_tool(&request.name));
         };
         let work = Work {
-            tool: tool.clone(),
-            call,
-            arguments: request.arguments.map_or(Value::Null, Value::Object),
+            offer,
+            call: self.call_context(caller, &context, record.traceparent()),
+            arguments: request.arguments,
             progress: context.meta.get_progress_token().map(|token| (context.peer.clone(), token)),
             record,
             counted: shared.calls.token(),
@@ -207,7 +221,8 @@ impl ServerHandler for Handler {
         let caller = self.caller(&context)?;
         observed::request(&caller, "resources/list", &context, async {
             one_page(request)?;
-            Ok(ListResourcesResult::with_all_items(resources::list(&self.0.service, &caller).await))
+            let cx = self.call_context(caller.clone(), &context, None);
+            Ok(ListResourcesResult::with_all_items(self.0.offers.resources(&cx).await))
         })
         .await
     }
@@ -218,8 +233,11 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         let caller = self.caller(&context)?;
-        observed::request(&caller, "resources/templates/list", &context, async { one_page(request) }).await?;
-        Ok(ListResourceTemplatesResult::with_all_items(resources::templates()))
+        observed::request(&caller, "resources/templates/list", &context, async {
+            one_page(request)?;
+            Ok(ListResourceTemplatesResult::with_all_items(self.0.offers.templates().await))
+        })
+        .await
     }
 
     async fn read_resource(
@@ -228,18 +246,55 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let caller = self.caller(&context)?;
-        let read = resources::read(&self.0.service, &caller, &request.uri);
-        let contents = observed::request(&caller, "resources/read", &context, read).await?;
-        Ok(ReadResourceResult::new(vec![contents]).into())
+        let cx = self.call_context(caller.clone(), &context, None);
+        let read = self.0.offers.read(&cx, &request.uri);
+        Ok(observed::request(&caller, "resources/read", &context, read).await?.into())
     }
 
-    /// rmcp would answer with an empty list, although we do not claim to have prompts.
     async fn list_prompts(
         &self,
-        _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        Err(no_such("prompts/list"))
+        // rmcp would answer with an empty list, although we do not claim to have prompts.
+        if !self.0.offers.has_prompts() {
+            return Err(no_such("prompts/list"));
+        }
+        let caller = self.caller(&context)?;
+        observed::request(&caller, "prompts/list", &context, async {
+            one_page(request)?;
+            Ok(ListPromptsResult::with_all_items(self.0.offers.prompts().await))
+        })
+        .await
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        if !self.0.offers.has_prompts() {
+            return Err(no_such("prompts/get"));
+        }
+        let caller = self.caller(&context)?;
+        let cx = self.call_context(caller.clone(), &context, None);
+        let prompt = self.0.offers.prompt(&cx, &request.name, request.arguments.as_ref());
+        Ok(observed::request(&caller, "prompts/get", &context, prompt).await?.into())
+    }
+
+    /// In the older era changes are told to every session, in the newer one to those who listen.
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        if let Some(changed) = self.0.offers.changed() {
+            tokio::spawn(changes::tell(changed, context.peer));
+        }
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        changes::accepted(&self.0.offers, requested)
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        changes::listen(&self.0.offers, context).await
     }
 
     /// The same with what there is to complete.
@@ -258,7 +313,8 @@ impl ServerHandler for Handler {
     ) -> Result<CustomResult, ErrorData> {
         let method = request.method;
         let known = KNOWN_METHODS.iter().find(|known| **known == method);
-        let gone = method == "initialize" && is_modern(&context);
+        let gone = method == "initialize" && is_modern(&context)
+            || method.starts_with("prompts/") && !self.0.offers.has_prompts();
         let error = match known {
             Some(_) if !gone => ErrorData::invalid_params(format!("Invalid params of {method}"), None),
             _ => no_such(&method),

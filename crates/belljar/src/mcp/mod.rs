@@ -1,14 +1,15 @@
 //! The MCP door over standard input and output, for both eras of the protocol: a client that sends
 //! `initialize` gets a session, one that sends metadata with every request does without.
 
-mod convert;
+mod changes;
+pub(crate) mod convert;
 mod fixtures;
 mod handler;
 pub(crate) mod incoming;
 mod lines;
 mod observed;
 mod progress;
-mod resources;
+pub(crate) mod resources;
 mod stdio;
 mod tasks;
 mod transport;
@@ -17,12 +18,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use belljar_sandbox::SandboxService;
-use belljar_tools::Registry;
 use rmcp::{ServiceExt, service::ServerInitializeError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::{backend, config::Config, observe::Traces};
+use crate::{backend, config::Config, observe::Traces, offers::Offers};
 pub(crate) use fixtures::Fixtures;
 pub(crate) use handler::Handler;
 pub(crate) use incoming::Incoming;
@@ -35,7 +35,7 @@ const DRAIN: Duration = Duration::from_millis(500);
 const SHUTDOWN: Duration = Duration::from_millis(1500);
 
 /// Serves until the client closes standard input or a signal arrives.
-pub(crate) async fn serve(config: Config, registry: Registry) -> anyhow::Result<()> {
+pub(crate) async fn serve(config: Config, offers: Offers) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     stop_on_signals(stop.clone())?;
     let (reader, writer) = stdio::open();
@@ -44,7 +44,7 @@ pub(crate) async fn serve(config: Config, registry: Registry) -> anyhow::Result<
 
     let service = SandboxService::new(backend::open(&config), config.service.clone());
     service.start();
-    let handler = Handler::for_one(service.clone(), registry, config.default_context);
+    let handler = Handler::for_one(service.clone(), offers, config.default_context);
     let mut connection = tokio::spawn(connection(handler, transport, stop.clone()));
 
     let result = tokio::select! {

@@ -2,15 +2,13 @@
 
 use axum::http::request::Parts;
 use belljar_sandbox::Caller;
-use belljar_tools::{Registry, ToolError, ToolOutput};
-use rmcp::{
-    ErrorData, RoleServer,
-    model::{CallToolRequestParams, ErrorCode},
-    service::RequestContext,
-};
+use rmcp::{ErrorData, RoleServer, model::CallToolRequestParams, service::RequestContext};
 use serde_json::Value;
 
-use crate::observe::{Call, Door, Outcome, Start, Tool, TraceParent};
+use crate::{
+    observe::{Call, Door, Outcome, Start, Tool, TraceParent},
+    offers::Offer,
+};
 
 /// Arguments that name a sandbox, by whatever name a tool has for it.
 const SANDBOXES: [&str; 3] = ["context_id", "session_id", "sandbox_id"];
@@ -33,12 +31,13 @@ pub(super) async fn request<T>(
 
 pub(super) fn tool_call(
     caller: &Caller,
-    registry: &Registry,
+    offer: Option<&Offer>,
     request: &CallToolRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Call {
-    let tool = match registry.get(&request.name) {
-        Some(tool) => Tool::Known(tool.spec().name),
+    let tool = match offer {
+        Some(Offer::Own(tool)) => Tool::Known(tool.spec().name),
+        Some(Offer::Upstream(_)) => Tool::Upstream(&request.name),
         None => Tool::Unknown(&request.name),
     };
     let arguments = request.arguments.as_ref();
@@ -73,19 +72,6 @@ fn trace(context: &RequestContext<RoleServer>, http: Option<&Parts>) -> Option<T
     let parse = |parent: Option<&str>, state| TraceParent::parse(parent?, state);
     parse(meta("traceparent"), meta("tracestate"))
         .or_else(|| parse(header("traceparent"), header("tracestate")))
-}
-
-pub(super) fn outcome(output: &Result<ToolOutput, ToolError>) -> Outcome {
-    match output {
-        Ok(output) if output.is_error || succeeded(output) == Some(false) => Outcome::ProgramFailed,
-        Ok(_) => Outcome::Ok,
-        Err(ToolError::Tell { code, .. }) => Outcome::Told(code),
-        Err(ToolError::Fatal(_)) => Outcome::Rpc(ErrorCode::INTERNAL_ERROR.0),
-    }
-}
-
-fn succeeded(output: &ToolOutput) -> Option<bool> {
-    output.structured.as_ref()?.get("success")?.as_bool()
 }
 
 #[cfg(test)]
@@ -142,17 +128,5 @@ mod tests {
         assert_eq!((&call["request"], &call["outcome"]), (&json!("r\n1"), &json!("CONTEXT_NOT_FOUND")));
         assert_eq!(traced(&parent(IN_HEADER), "00-malformed").await["trace"], IN_HEADER);
         assert_eq!(traced("\tforged outcome=ok", "").await.get("trace"), None);
-    }
-
-    #[test]
-    fn a_failed_program_is_no_failed_call() {
-        let output = |structured, is_error| Ok(ToolOutput { structured, content: Vec::new(), is_error });
-        assert_eq!(outcome(&output(None, false)), Outcome::Ok);
-        assert_eq!(outcome(&output(Some(json!({ "success": true })), false)), Outcome::Ok);
-        assert_eq!(outcome(&output(Some(json!({ "success": false })), false)), Outcome::ProgramFailed);
-        assert_eq!(outcome(&output(None, true)), Outcome::ProgramFailed);
-        let told = ToolError::Tell { code: "LIMIT_EXCEEDED", message: String::new() };
-        assert_eq!(outcome(&Err(told)), Outcome::Told("LIMIT_EXCEEDED"));
-        assert_eq!(outcome(&Err(ToolError::Fatal(String::new()))), Outcome::Rpc(-32603));
     }
 }

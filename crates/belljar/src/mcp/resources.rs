@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use belljar_sandbox::{Caller, ContextInfo, Entry, EntryType, Error, SandboxService};
 use belljar_tools::{
-    mime_of,
+    CallContext, mime_of,
     uri::{self, ResourceUri},
 };
 use rmcp::{
     ErrorData,
-    model::{Resource, ResourceContents, ResourceTemplate},
+    model::{ReadResourceResult, Resource, ResourceContents, ResourceTemplate},
 };
 use serde_json::json;
+
+use crate::offers::Source;
 
 /// Resources in one listing, of all contexts together.
 const MAX_LISTED: usize = 200;
@@ -21,7 +24,27 @@ const MAX_READ: usize = 8_000_000;
 /// A sandbox that does not answer must not keep the others from being listed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-pub(super) fn templates() -> Vec<ResourceTemplate> {
+/// The files of the caller's contexts.
+pub(crate) struct Files;
+
+#[async_trait]
+impl Source for Files {
+    async fn resources(&self, cx: &CallContext) -> Vec<Resource> {
+        list(&cx.service, &cx.caller).await
+    }
+
+    async fn templates(&self) -> Vec<ResourceTemplate> {
+        templates()
+    }
+
+    async fn read(&self, cx: &CallContext, uri: &str) -> Option<Result<ReadResourceResult, ErrorData>> {
+        let address = ResourceUri::parse(uri)?;
+        let contents = read(&cx.service, &cx.caller, uri, address).await;
+        Some(contents.map(|contents| ReadResourceResult::new(vec![contents])))
+    }
+}
+
+fn templates() -> Vec<ResourceTemplate> {
     vec![
         ResourceTemplate::new(uri::FILE_TEMPLATE, "context file")
             .with_title("File of a context")
@@ -35,7 +58,7 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
     ]
 }
 
-pub(super) async fn list(service: &SandboxService, caller: &Caller) -> Vec<Resource> {
+async fn list(service: &SandboxService, caller: &Caller) -> Vec<Resource> {
     let mut resources = Vec::new();
     for context in service.list_contexts(caller) {
         for (directory, recursive) in [(uri::WORKSPACE, true), (uri::OUTPUTS.trim_end_matches('/'), false)] {
@@ -61,17 +84,12 @@ fn resource(context: &ContextInfo, entry: &Entry) -> Resource {
     resource
 }
 
-pub(super) async fn read(
+async fn read(
     service: &SandboxService,
     caller: &Caller,
     address: &str,
+    ResourceUri { context, path }: ResourceUri,
 ) -> Result<ResourceContents, ErrorData> {
-    let Some(ResourceUri { context, path }) = ResourceUri::parse(address) else {
-        return Err(not_found(
-            address,
-            "there is no such resource; resources/templates/list shows what they look like",
-        ));
-    };
     let mut bytes = Vec::new();
     loop {
         let room = MAX_READ + 1 - bytes.len();

@@ -8,20 +8,19 @@ use std::{
 };
 
 use belljar_sandbox::Caller;
-use belljar_tools::{CallContext, Tool};
+use belljar_tools::CallContext;
 use rmcp::{
     ErrorData, Peer, RoleServer,
-    model::{CallToolResponse, CallToolResult, CreateTaskResult, ProgressToken},
+    model::{CallToolResponse, CallToolResult, CreateTaskResult, JsonObject, ProgressToken},
     task_manager::{TaskExit, TaskManager, TaskOptions},
 };
-use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
 
-use super::{
-    convert, observed,
-    progress::{self, Feed},
+use super::progress::{self, Feed};
+use crate::{
+    observe::{self, Outcome},
+    offers::Offer,
 };
-use crate::observe::{self, Outcome};
 
 /// Most calls are over long before; polling them would only make them slower.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,9 +31,9 @@ const PER_CALLER: usize = 200;
 
 /// A tool call with all that it needs.
 pub(super) struct Work {
-    pub(super) tool: Arc<dyn Tool>,
+    pub(super) offer: Offer,
     pub(super) call: CallContext,
-    pub(super) arguments: Value,
+    pub(super) arguments: Option<JsonObject>,
     pub(super) progress: Option<(Peer<RoleServer>, ProgressToken)>,
     pub(super) record: observe::Call,
     /// Held until the call is over.
@@ -43,26 +42,18 @@ pub(super) struct Work {
 
 impl Work {
     pub(super) async fn carry_out(self) -> Result<CallToolResult, ErrorData> {
-        let Self { tool, mut call, arguments, progress, record, counted } = self;
-        let output = match progress {
+        let Self { offer, mut call, arguments, progress, record, counted } = self;
+        let answer = match progress {
             Some((peer, token)) => {
                 let feed = Arc::new(Feed::default());
                 call.progress = Some(feed.clone());
-                progress::reporting(tool.call(&call, arguments), &feed, &peer, token).await
+                progress::reporting(offer.call(&call, arguments), &feed, &peer, token).await
             }
-            None => tool.call(&call, arguments).await,
+            None => offer.call(&call, arguments).await,
         };
-        record.finish(if call.cancel.is_cancelled() {
-            Outcome::Cancelled
-        } else {
-            observed::outcome(&output)
-        });
+        record.finish(if call.cancel.is_cancelled() { Outcome::Cancelled } else { answer.outcome });
         drop(counted);
-        let output = output.or_else(|error| error.into_output()).map_err(|defect| {
-            tracing::error!(tool = tool.spec().name, defect, "a tool failed");
-            ErrorData::internal_error(defect, None)
-        })?;
-        Ok(convert::result(output))
+        answer.result
     }
 }
 

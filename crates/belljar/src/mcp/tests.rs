@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use belljar_sandbox::{Backend, BackendError, Isolation, Limits, Machine, Settings, State, Survivor, Used};
-use belljar_tools::Options;
+use belljar_tools::{Options, Registry};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf},
@@ -64,7 +64,7 @@ pub(super) fn handler() -> Handler {
         Registry::new(&["contexts"], &Options { settings: settings.clone(), default_context: false });
     let service = SandboxService::new(Arc::new(Broken), settings);
     service.start();
-    Handler::for_one(service, registry.unwrap(), false)
+    Handler::for_one(service, Offers::new(registry.unwrap()), false)
 }
 
 struct Client {

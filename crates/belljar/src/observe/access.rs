@@ -33,6 +33,8 @@ pub(crate) struct Start<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum Tool<'a> {
     Known(&'static str),
+    /// Of another server.
+    Upstream(&'a str),
     Unknown(&'a str),
 }
 
@@ -40,6 +42,7 @@ impl Tool<'_> {
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Known(name) => name,
+            Self::Upstream(_) => "hub",
             Self::Unknown(_) => "unknown",
         }
     }
@@ -96,7 +99,7 @@ impl Call {
     pub(super) fn traced(start: Start<'_>, tracer: Option<&SdkTracer>) -> Self {
         let tool = start.tool.map(|tool| match tool {
             Tool::Known(name) => name.to_owned(),
-            Tool::Unknown(name) => shown(name),
+            Tool::Upstream(name) | Tool::Unknown(name) => shown(name),
         });
         let mut call = Self {
             caller: shown(start.caller),
