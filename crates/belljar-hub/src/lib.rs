@@ -15,10 +15,14 @@ mod health;
 mod hub;
 pub mod leash;
 mod refs;
+#[cfg(test)]
+mod rig;
 mod secret;
 mod server;
 mod settings;
 mod supervise;
+#[cfg(test)]
+mod tests;
 mod transport;
 
 pub use catalogue::{Catalogue, ServerCatalogue};

@@ -334,7 +334,7 @@ fn wrong(at: &str, value: &Value, wanted: &str) -> ConfigError {
         Value::Object(_) => "an object".to_owned(),
         other => crate::error::bounded(&other.to_string()),
     };
-    ConfigError::new(at, format!("{shown} is not {wanted}"), format!("write {wanted}"))
+    ConfigError::new(at, format!("{shown} is not {wanted}"), "correct it there")
 }
 
 #[cfg(test)]

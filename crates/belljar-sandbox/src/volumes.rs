@@ -2,6 +2,7 @@
 //! names.
 
 use std::{
+    collections::BTreeMap,
     ffi::CStr,
     fs, io,
     os::{
@@ -34,6 +35,8 @@ pub struct VolumeStore {
     /// Holds one directory per caller; without it there is no shared volume.
     directory: Option<PathBuf>,
     hosts: Vec<Mount>,
+    /// Callers who see these, and nothing else.
+    private: BTreeMap<String, Vec<Mount>>,
 }
 
 impl VolumeStore {
@@ -51,13 +54,34 @@ impl VolumeStore {
             }
             hosts.push(mount);
         }
-        Ok(Self { directory: Some(directory), hosts })
+        Ok(Self { directory: Some(directory), hosts, private: BTreeMap::new() })
     }
 
     pub fn names(&self) -> Vec<String> {
         let shared = self.directory.iter().map(|_| SHARED);
-        let hosts = self.hosts.iter().filter_map(|mount| mount.target.rsplit('/').next());
-        shared.chain(hosts).map(str::to_owned).collect()
+        let hosts = self.hosts.iter().chain(self.private.values().flatten());
+        let hosts = hosts.filter_map(|mount| mount.target.rsplit('/').next());
+        let mut names: Vec<String> = Vec::new();
+        for name in shared.chain(hosts) {
+            if !names.iter().any(|known| known == name) {
+                names.push(name.to_owned());
+            }
+        }
+        names
+    }
+
+    /// Host directories for the sandboxes of one caller, who then sees no others. `specs` as for [`VolumeStore::open`].
+    pub fn only_for(&mut self, caller: &Caller, specs: &[String]) -> Result<(), String> {
+        let mut mounts: Vec<Mount> = Vec::new();
+        for spec in specs {
+            let mount = parse(spec)?;
+            if mounts.iter().any(|other| other.target == mount.target) {
+                return Err(format!("{spec:?}: two directories of one name cannot be told apart inside"));
+            }
+            mounts.push(mount);
+        }
+        self.private.insert(caller.as_str().to_owned(), mounts);
+        Ok(())
     }
 
     /// What a caller may know of the volumes: nothing about where they are on the host.
@@ -75,6 +99,9 @@ impl VolumeStore {
 
     /// Everything that a sandbox of this caller sees. Makes the caller's directory.
     pub(crate) fn mounts(&self, caller: &Caller) -> io::Result<Vec<Mount>> {
+        if let Some(own) = self.private.get(caller.as_str()) {
+            return Ok(own.clone());
+        }
         let mut mounts = Vec::with_capacity(1 + self.hosts.len());
         if let Some(source) = self.of(caller) {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&source)?;
@@ -197,6 +224,21 @@ mod tests {
     fn store(specs: &[&str]) -> Result<VolumeStore, String> {
         let specs: Vec<_> = specs.iter().map(|spec| (*spec).to_owned()).collect();
         VolumeStore::open("/nowhere/belljar/volumes".into(), &specs)
+    }
+
+    #[test]
+    fn what_is_for_one_caller_is_all_that_it_sees() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().to_str().unwrap();
+        let mut made = store(&[&format!("all={path}")]).unwrap();
+        let (one, other) = (Caller::new("one"), Caller::new("other"));
+        made.only_for(&one, &[format!("mine={path}:ro")]).unwrap();
+        assert_eq!(made.names(), ["shared", "all", "mine"]);
+        let targets: Vec<_> = made.mounts(&one).unwrap().into_iter().map(|mount| mount.target).collect();
+        assert_eq!(targets, ["/volumes/mine"]);
+        made.only_for(&one, &[]).unwrap();
+        assert!(made.mounts(&one).unwrap().is_empty());
+        assert!(made.only_for(&other, &[format!("a={path}"), format!("a={path}:ro")]).is_err());
     }
 
     #[test]

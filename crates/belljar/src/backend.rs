@@ -6,7 +6,7 @@ use belljar_backends::{
     local::{LocalBackend, LocalOptions},
     templates::Sources,
 };
-use belljar_sandbox::Backend;
+use belljar_sandbox::{Backend, VolumeStore};
 
 use crate::config::{Config, Demand};
 
@@ -28,6 +28,11 @@ pub(crate) fn open(config: &Config) -> Arc<dyn Backend> {
 /// The same, for a server whose sandboxes outlive it: those of the one before are taken over.
 pub(crate) fn open_lasting(config: &Config) -> Arc<dyn Backend> {
     LocalBackend::start(LocalOptions { keep: Some(config.serve.keep), ..options(config, true) })
+}
+
+/// The same with other volumes than the settings'.
+pub(crate) fn open_with(config: &Config, volumes: &VolumeStore) -> Arc<dyn Backend> {
+    LocalBackend::start(LocalOptions { volumes: volumes.names(), ..options(config, true) })
 }
 
 /// Sandboxes without interpreters, for looking at the glass itself.

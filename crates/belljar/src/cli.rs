@@ -47,6 +47,9 @@ pub(crate) enum Command {
     Remote(RemoteCommand),
     /// Put Belljar into an MCP client's configuration, after showing the change
     Install(InstallArguments),
+    /// Look at the other MCP servers of `--hub`, and call their tools
+    #[command(subcommand)]
+    Hub(HubCommand),
     /// Look at the settings
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -252,6 +255,46 @@ pub(crate) struct RevokeArguments {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum HubCommand {
+    /// Connect to every server and say how each is
+    Status(HubStatusArguments),
+    /// Print the tools, under the names by which clients call them
+    Tools(HubToolsArguments),
+    /// Call a tool
+    Call(HubCallArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HubStatusArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HubToolsArguments {
+    /// Only those of this server
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: Option<String>,
+    /// Print JSON, with the schemas
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HubCallArguments {
+    /// Such as github__create_issue; `belljar hub tools` prints them
+    #[arg(value_name = "TOOL")]
+    pub(crate) tool: String,
+    /// A JSON object [default: {}]
+    #[arg(value_name = "ARGUMENTS")]
+    pub(crate) arguments: Option<String>,
+    /// Print the whole result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Print every setting and where its value comes from
     Show(ShowArguments),
@@ -289,7 +332,7 @@ fn flag(setting: &Setting) -> Arg {
         .value_name(setting.accepts.name())
         .help_heading("Settings")
         // There are many: `-h` stays readable, `--help` has them all.
-        .hide_short_help(setting.key != "toolsets" && setting.key != "log")
+        .hide_short_help(!["toolsets", "log", "hub"].contains(&setting.key))
         .global(true);
     if setting.accepts.is_switch() {
         arg.num_args(0..=1).require_equals(true).default_missing_value("true")

@@ -48,6 +48,7 @@ fn dispatch(arguments: cli::Arguments) -> anyhow::Result<ExitCode> {
         cli::Command::Install(arguments) => cmd::install::run(&arguments),
         cli::Command::Completions(arguments) => cmd::manual::completions(&arguments),
         cli::Command::Man(arguments) => cmd::manual::pages(&arguments),
+        cli::Command::Hub(command) => cmd::hub::run(&config, command),
         cli::Command::Config(cli::ConfigCommand::Show(arguments)) => cmd::config::show(&config, &arguments),
     }
 }

@@ -116,6 +116,13 @@ impl Offers {
         self.gateway.as_ref().map(|gateway| gateway.changed())
     }
 
+    /// Ends what was started for these offers, and waits for that.
+    pub(crate) async fn close(&self) {
+        if let Some(gateway) = &self.gateway {
+            gateway.close().await;
+        }
+    }
+
     /// Ours first, then those of other servers, always in the same order.
     pub(crate) async fn tools(&self) -> Vec<Tool> {
         let mut tools = self.own.clone();

@@ -43,6 +43,7 @@ pub(crate) struct LineTransport {
     reader: Box<dyn AsyncRead + Send + Unpin>,
     writer: Writer,
     server: Box<dyn Served>,
+    chunk: Box<[u8]>,
     buffer: Vec<u8>,
     /// Up to where there is no newline.
     searched: usize,
@@ -101,6 +102,7 @@ impl LineTransport {
             reader: wire.reader,
             writer: Arc::new(Mutex::new(Some(wire.writer))),
             server: wire.server,
+            chunk: vec![0; READ].into_boxed_slice(),
             buffer: Vec::new(),
             searched: 0,
             stray: 0,
@@ -126,13 +128,12 @@ impl LineTransport {
                 self.fate.is(format!("it sent a message of more than {} MiB", MAX_MESSAGE >> 20));
                 return None;
             }
-            self.buffer.reserve(READ);
-            match self.reader.read_buf(&mut self.buffer).await {
+            match self.reader.read(&mut self.chunk).await {
                 Ok(0) => {
                     self.fate.is("it ended, or closed its output");
                     return None;
                 }
-                Ok(_) => {}
+                Ok(count) => self.buffer.extend_from_slice(&self.chunk[..count]),
                 Err(error) => {
                     self.fate.is(format!("it cannot be read from: {error}"));
                     return None;

@@ -1,23 +1,20 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use belljar_tools::{Options, Registry};
 
-use crate::{config::Config, mcp, offers::Offers};
+use crate::{config::Config, gateway::plan::Plan, mcp};
 
 pub(crate) fn run(mut config: Config) -> anyhow::Result<ExitCode> {
     // The one caller shares with nobody.
     config.service.runs_per_caller = usize::MAX;
-    let options = Options { settings: config.service.clone(), default_context: config.default_context };
-    let registry = Registry::new(&config.toolsets, &options)
-        .map_err(|unknown| anyhow::anyhow!("{}: {unknown}", config.origin("toolsets")))?;
+    let plan = Plan::read(&config)?;
     // One thread: calls start in the order in which they arrive, so runs in one context do too, and no call waits for
     // a thread to wake up.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let result = runtime.block_on(mcp::serve(config, Offers::new(registry)));
+    let result = runtime.block_on(mcp::serve(config, plan));
     // Reading a terminal blocks a thread that nothing can wake: leave it behind.
     runtime.shutdown_background();
     result.map(|()| ExitCode::SUCCESS)

@@ -2,10 +2,10 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Context;
 
-use crate::{cli::ServeArguments, config::Config, http};
+use crate::{cli::ServeArguments, config::Config, gateway::plan::Plan, http};
 
 pub(crate) fn run(config: Config, arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
-    let registry = http::registry(&config)?;
+    let plan = Plan::read(&config)?;
     raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -17,7 +17,7 @@ pub(crate) fn run(config: Config, arguments: &ServeArguments) -> anyhow::Result<
         // Nobody may be listening on standard output; that is no reason not to serve.
         let _ = std::io::stdout().lock().write_all(text.as_bytes());
     };
-    runtime.block_on(http::serve(config, registry, arguments.conformance_fixtures, announce))?;
+    runtime.block_on(http::serve(config, plan, arguments.conformance_fixtures, announce))?;
     runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)
 }

@@ -29,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) home: PathBuf,
     pub(crate) toolsets: Vec<String>,
     pub(crate) default_context: bool,
+    /// File of other MCP servers.
+    pub(crate) hub: Option<PathBuf>,
     pub(crate) log: String,
     pub(crate) python: Option<PathBuf>,
     pub(crate) node: Option<PathBuf>,
@@ -203,6 +205,7 @@ fn build(resolved: Vec<Resolved>) -> Config {
         home,
         toolsets: values.list("toolsets"),
         default_context: values.switch("default_context"),
+        hub: values.path("hub"),
         log: values.text("log"),
         python: values.path("python"),
         node: values.path("node"),

@@ -52,6 +52,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("home", Accepts::Path, "", "Where templates, sandboxes and all other state live"),
     setting("toolsets", Accepts::List, "contexts,sessions,sandbox", "The tools that are offered"),
     setting(
+        "hub",
+        Accepts::OptionalPath,
+        "",
+        "File of other MCP servers (the usual mcpServers JSON) whose tools are offered too",
+    ),
+    setting(
         "default_context",
         Accepts::Switch,
         "false",

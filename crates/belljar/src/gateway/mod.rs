@@ -1,7 +1,9 @@
 //! The servers of the hub, as ours present themselves: their tools, resources and prompts under names that are valid,
 //! unique and always the same, and the way back from such a name to its server.
 
+mod glass;
 mod names;
+pub(crate) mod plan;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -21,6 +23,8 @@ use rmcp::{
 use serde_json::json;
 use tokio::sync::watch;
 
+use glass::Glass;
+
 use crate::{
     observe::Outcome,
     offers::{Answer, Source},
@@ -28,6 +32,8 @@ use crate::{
 
 pub(crate) struct Gateway {
     hub: Arc<Hub>,
+    /// Of those servers that run in sandboxes.
+    glass: Option<Glass>,
     /// Names that are taken already.
     own: HashSet<String>,
     listing: Mutex<Arc<Listing>>,
@@ -57,13 +63,25 @@ pub(crate) struct Upstream {
 
 impl Gateway {
     /// `own`: tools that are there already.
-    pub(crate) fn new<'a>(hub: Arc<Hub>, own: impl IntoIterator<Item = &'a str>) -> Arc<Self> {
+    pub(crate) fn new<'a>(
+        hub: Arc<Hub>,
+        glass: Option<Glass>,
+        own: impl IntoIterator<Item = &'a str>,
+    ) -> Arc<Self> {
         let own = own.into_iter().map(str::to_owned).collect();
-        Arc::new(Self { hub, own, listing: Mutex::default() })
+        Arc::new(Self { hub, glass, own, listing: Mutex::default() })
     }
 
     pub(crate) fn hub(&self) -> &Arc<Hub> {
         &self.hub
+    }
+
+    /// Ends all connections, and the servers that we started.
+    pub(crate) async fn close(&self) {
+        self.hub.close().await;
+        if let Some(glass) = &self.glass {
+            glass.close().await;
+        }
     }
 
     pub(crate) fn instructions(&self) -> String {
@@ -115,6 +133,10 @@ impl Gateway {
 }
 
 impl Listing {
+    pub(crate) fn server_of(&self, name: &str) -> Option<&str> {
+        self.tool_names.get(name).map(|(server, _)| server.as_str())
+    }
+
     fn of(catalogue: &belljar_hub::Catalogue, version: u64, own: &HashSet<String>) -> Self {
         let mut listing = Self { version: Some(version), ..Self::default() };
         // In order of their names, whatever the servers' order.
@@ -200,6 +222,11 @@ fn refused(error: HubError) -> ErrorData {
 }
 
 impl Upstream {
+    /// Without a caller of ours.
+    pub(crate) async fn call_plainly(&self, arguments: JsonObject) -> Result<CallToolResult, HubError> {
+        self.hub.call(&self.server, &self.tool, arguments, CallOptions::default()).await
+    }
+
     pub(crate) async fn call(&self, cx: &CallContext, arguments: JsonObject) -> Answer {
         match self.hub.call(&self.server, &self.tool, arguments, options(cx)).await {
             Ok(mut result) => {

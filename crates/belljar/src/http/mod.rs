@@ -23,7 +23,6 @@ use axum::{
     routing::{any, get},
 };
 use belljar_sandbox::SandboxService;
-use belljar_tools::Registry;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -31,9 +30,9 @@ use crate::{
     auth::{Gate, rate::Rates},
     backend,
     config::Config,
+    gateway::plan::Plan,
     mcp::Handler,
     observe::{Traces, metrics::Metrics},
-    offers::Offers,
     signals::Signals,
 };
 pub(crate) use connect::instructions;
@@ -73,7 +72,7 @@ pub(crate) struct Door {
 /// Serves until a signal arrives. `announce` is told where.
 pub(crate) async fn serve(
     config: Config,
-    registry: Registry,
+    plan: Plan,
     fixtures: bool,
     announce: impl FnOnce(&[SocketAddr], bool),
 ) -> anyhow::Result<()> {
@@ -95,10 +94,10 @@ pub(crate) async fn serve(
     // Handles of an earlier server are valid from the first request on.
     service.adopted().await;
     let (health_task, health) = health::watch(service.clone(), config.home.clone());
-    let offers = Offers::new(registry);
+    let offers = plan.open(&config)?;
     let tools = offers.own_count();
     let calls = TaskTracker::new();
-    let handler = Handler::for_many(service.clone(), offers, config.default_context, calls.clone());
+    let handler = Handler::for_many(service.clone(), offers.clone(), config.default_context, calls.clone());
     let endpoint = Endpoint::new(handler, fixtures, &config)?;
     let door = Arc::new(Door {
         gate,
@@ -148,6 +147,7 @@ pub(crate) async fn serve(
             tracing::warn!("the sandboxes did not end in time; the next start removes what they left");
         }
         let _ = tokio::time::timeout(END, accepting).await;
+        let _ = tokio::time::timeout(END, offers.close()).await;
     };
     tokio::select! {
         () = orderly => {}
@@ -176,11 +176,3 @@ fn router(door: Arc<Door>) -> Router {
 }
 
 type AppState = State<Arc<Door>>;
-
-/// Reads what the tools depend on, so that a bad toolset is told before anything starts.
-pub(crate) fn registry(config: &Config) -> anyhow::Result<Registry> {
-    let options =
-        belljar_tools::Options { settings: config.service.clone(), default_context: config.default_context };
-    Registry::new(&config.toolsets, &options)
-        .map_err(|unknown| anyhow::anyhow!("{}: {unknown}", config.origin("toolsets")))
-}

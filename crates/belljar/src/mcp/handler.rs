@@ -59,14 +59,14 @@ struct Shared {
 
 impl Handler {
     /// For one client, over standard input and output.
-    pub(super) fn for_one(service: Arc<SandboxService>, offers: Offers, default_context: bool) -> Self {
+    pub(super) fn for_one(service: Arc<SandboxService>, offers: Arc<Offers>, default_context: bool) -> Self {
         Self::new(service, offers, default_context, Some(Caller::new("local")), TaskTracker::new())
     }
 
     /// For callers who are known by their requests. `calls` counts what is in progress.
     pub(crate) fn for_many(
         service: Arc<SandboxService>,
-        offers: Offers,
+        offers: Arc<Offers>,
         default_context: bool,
         calls: TaskTracker,
     ) -> Self {
@@ -75,13 +75,13 @@ impl Handler {
 
     fn new(
         service: Arc<SandboxService>,
-        offers: Offers,
+        offers: Arc<Offers>,
         default_context: bool,
         caller: Option<Caller>,
         calls: TaskTracker,
     ) -> Self {
         let tasks = Tasks::new(service.settings().max_run_timeout);
-        Self(Arc::new(Shared { service, offers: Arc::new(offers), caller, default_context, calls, tasks }))
+        Self(Arc::new(Shared { service, offers, caller, default_context, calls, tasks }))
     }
 
     fn caller(&self, context: &RequestContext<RoleServer>) -> Result<Caller, ErrorData> {

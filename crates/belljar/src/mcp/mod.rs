@@ -22,7 +22,7 @@ use rmcp::{ServiceExt, service::ServerInitializeError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::{backend, config::Config, observe::Traces, offers::Offers};
+use crate::{backend, config::Config, gateway::plan::Plan, observe::Traces, offers::Offers};
 pub(crate) use fixtures::Fixtures;
 pub(crate) use handler::Handler;
 pub(crate) use incoming::Incoming;
@@ -35,7 +35,7 @@ const DRAIN: Duration = Duration::from_millis(500);
 const SHUTDOWN: Duration = Duration::from_millis(1500);
 
 /// Serves until the client closes standard input or a signal arrives.
-pub(crate) async fn serve(config: Config, offers: Offers) -> anyhow::Result<()> {
+pub(crate) async fn serve(config: Config, plan: Plan) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     stop_on_signals(stop.clone())?;
     let (reader, writer) = stdio::open();
@@ -44,17 +44,18 @@ pub(crate) async fn serve(config: Config, offers: Offers) -> anyhow::Result<()> 
 
     let service = SandboxService::new(backend::open(&config), config.service.clone());
     service.start();
-    let handler = Handler::for_one(service.clone(), offers, config.default_context);
+    let offers = plan.open(&config)?;
+    let handler = Handler::for_one(service.clone(), offers.clone(), config.default_context);
     let mut connection = tokio::spawn(connection(handler, transport, stop.clone()));
 
     let result = tokio::select! {
         ended = &mut connection => {
-            shut_down(&service).await;
+            shut_down(&service, &offers).await;
             ended
         }
         () = stop.cancelled() => {
             // Everything that runs was cancelled with the token: the calls end while the sandboxes do.
-            let (ended, ()) = tokio::join!(tokio::time::timeout(DRAIN, connection), shut_down(&service));
+            let (ended, ()) = tokio::join!(tokio::time::timeout(DRAIN, connection), shut_down(&service, &offers));
             ended.unwrap_or(Ok(Ok(())))
         }
     };
@@ -101,8 +102,10 @@ fn stop_on_signals(stop: CancellationToken) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn shut_down(service: &SandboxService) {
-    if tokio::time::timeout(SHUTDOWN, service.shutdown()).await.is_err() {
+async fn shut_down(service: &SandboxService, offers: &Offers) {
+    // What of the hub does not end by itself ends when its pipes are closed with this process.
+    let both = async { tokio::join!(service.shutdown(), offers.close()) };
+    if tokio::time::timeout(SHUTDOWN, both).await.is_err() {
         tracing::warn!("the sandboxes did not end in time; the next start removes what they left");
     }
 }

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::observe::capture;
+use crate::{observe::capture, offers::Offers};
 
 struct Broken;
 
@@ -64,7 +64,7 @@ pub(super) fn handler() -> Handler {
         Registry::new(&["contexts"], &Options { settings: settings.clone(), default_context: false });
     let service = SandboxService::new(Arc::new(Broken), settings);
     service.start();
-    Handler::for_one(service, Offers::new(registry.unwrap()), false)
+    Handler::for_one(service, Arc::new(Offers::new(registry.unwrap())), false)
 }
 
 struct Client {
