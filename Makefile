@@ -4,10 +4,10 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 BELLJAR := target/release/belljar
 
 .DEFAULT_GOAL := help
-.PHONY: help run tour build setup test bench load package fmt lint bootstrap clean
+.PHONY: help run tour build setup test bench bench-hub load package fmt lint bootstrap clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: setup ## install what is missing, build, prepare the templates, and serve MCP on localhost:8775
 	$(BELLJAR) serve
@@ -27,6 +27,9 @@ test: ## everything, from a clean clone: format, lints, build, all tests, depend
 
 bench: setup ## the budget table with this machine's figures
 	python3 bench/bench.py $(BENCH)
+
+bench-hub: build ## what a call costs more through the hub than directly
+	python3 bench/hub.py $(BENCH)
 
 load: setup ## many callers on one server for a minute, which is then killed: nothing may be lost
 	python3 bench/load.py $(LOAD)

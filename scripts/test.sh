@@ -10,7 +10,7 @@ belljar=target/release/belljar
 export BELLJAR_TEST_PATIENCE=${BELLJAR_TEST_PATIENCE:-4}
 passed=() failed=() skipped=() unsteady=()
 
-phases=(bootstrap format guest lint build templates rust kernels walker clients http packaging conformance dependencies)
+phases=(bootstrap format guest lint build templates rust kernels walker clients http hub packaging conformance dependencies)
 
 do_bootstrap() { scripts/bootstrap.sh test; }
 do_format() { cargo fmt --all -- --check; }
@@ -39,6 +39,9 @@ do_clients() { tests/clients/run.sh; }
 do_http() { tests/http/run.sh; }
 # Everything that is handed out, installed into a clean root.
 do_packaging() { tests/packaging/run.sh; }
+# Other servers behind ours, with a client in front.
+do_hub() { tests/hub/run.sh; }
+
 do_conformance() { tests/conformance/run.sh && tests/conformance/inspector.sh; }
 
 do_dependencies() {

@@ -170,6 +170,11 @@ impl Connection {
         if self.in_flight() > 0 { Duration::ZERO } else { self.condition().used.elapsed() }
     }
 
+    /// Somebody is about to use it.
+    pub(crate) fn touch(&self) {
+        self.condition().used = Instant::now();
+    }
+
     /// Whether to ask it how it is before it is used.
     pub(crate) fn needs_check(&self, silence: Duration) -> bool {
         let condition = self.condition();

@@ -31,4 +31,4 @@ pub use error::{ConfigError, ErrorClass, HubError};
 pub use hub::{CallOptions, Hub, Progress};
 pub use secret::Secret;
 pub use server::{ServerStatus, State};
-pub use transport::{Connector, Served, Wire};
+pub use transport::{Connector, LastWords, Served, StderrLog, Wire};

@@ -65,7 +65,8 @@ pub struct ServerStatus {
     pub calls: u64,
     /// Calls that failed with their connection.
     pub failures: u64,
-    pub reconnects: u64,
+    /// Connections that were made in all.
+    pub connects: u64,
     pub last_error: Option<String>,
     /// While it is down.
     pub retry_in_seconds: Option<u64>,
@@ -90,7 +91,7 @@ pub(crate) struct Server {
     warned: AtomicBool,
     calls: AtomicU64,
     failures: AtomicU64,
-    pub(crate) reconnects: AtomicU64,
+    pub(crate) connects: AtomicU64,
 }
 
 pub(crate) enum Way {
@@ -152,7 +153,7 @@ impl Server {
             warned: AtomicBool::new(false),
             calls: AtomicU64::new(0),
             failures: AtomicU64::new(0),
-            reconnects: AtomicU64::new(0),
+            connects: AtomicU64::new(0),
         }
     }
 
@@ -314,6 +315,7 @@ impl Server {
             let server = self.clone();
             self.tasks.spawn(async move { server.grow().await });
         }
+        best.touch();
         Some(best)
     }
 
@@ -326,7 +328,10 @@ impl Server {
         inner.opening -= 1;
         match opened {
             Ok(connection) if self.closing.is_cancelled() => connection.close(),
-            Ok(connection) => inner.connections.push(connection),
+            Ok(connection) => {
+                self.connects.fetch_add(1, Ordering::Relaxed);
+                inner.connections.push(connection);
+            }
             Err(failure) => {
                 tracing::debug!(target: "belljar::hub", server = self.name, "no further connection: {}", failure.why)
             }
@@ -435,7 +440,7 @@ impl Server {
             prompts: inner.catalogue.prompts.len(),
             calls: self.calls.load(Ordering::Relaxed),
             failures: self.failures.load(Ordering::Relaxed),
-            reconnects: self.reconnects.load(Ordering::Relaxed),
+            connects: self.connects.load(Ordering::Relaxed),
             last_error: inner
                 .last_error
                 .as_ref()

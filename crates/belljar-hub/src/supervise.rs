@@ -62,11 +62,12 @@ impl Supervisor {
     async fn connect(&mut self) {
         let server = self.server.clone();
         let timing = &server.timing;
-        if self.failures > 0
-            && server.state() != State::Down
-            && let Some(pause) = timing.retries.get(self.failures - 1)
-        {
-            tokio::time::sleep(jittered(*pause)).await;
+        if self.failures > 0 && server.state() != State::Down {
+            match timing.retries.get(self.failures - 1) {
+                Some(pause) => tokio::time::sleep(jittered(*pause)).await,
+                // It lets itself be connected to, and dies, again and again.
+                None => return self.give_up(),
+            }
         }
         match self.attempt().await {
             Ok(()) => {
@@ -82,18 +83,20 @@ impl Supervisor {
                     failure.why
                 );
                 self.failures += 1;
-                let give_up = self.failures > timing.retries.len();
-                let mut inner = server.inner();
-                inner.last_error = Some(failure);
-                if give_up {
-                    inner.retry_at = Some(Instant::now() + jittered(timing.circuit));
-                    drop(inner);
-                    if server.state.send_replace(State::Down) != State::Down {
-                        let status = server.unavailable();
-                        tracing::warn!(target: "belljar::hub", server = server.name, "{status}");
-                    }
+                server.inner().last_error = Some(failure);
+                if self.failures > timing.retries.len() {
+                    self.give_up();
                 }
             }
+        }
+    }
+
+    /// Until the circuit closes again, calls fail at once.
+    fn give_up(&self) {
+        let server = &self.server;
+        server.inner().retry_at = Some(Instant::now() + jittered(server.timing.circuit));
+        if server.state.send_replace(State::Down) != State::Down {
+            tracing::warn!(target: "belljar::hub", server = server.name, "{}", server.unavailable());
         }
     }
 
@@ -111,7 +114,7 @@ impl Supervisor {
             let shown = (crate::error::bounded(&named), info.protocol_version.to_string());
             server.inner().shown = Some(shown);
         }
-        server.reconnects.fetch_add(1, Ordering::Relaxed);
+        server.connects.fetch_add(1, Ordering::Relaxed);
         let (ended, work) = (connection.ended(), server.work.clone());
         server.tasks.spawn(async move {
             ended.cancelled().await;
@@ -167,10 +170,6 @@ impl Supervisor {
             if connection.opened.elapsed() >= timing.check {
                 self.failures = 0;
             }
-            if connection.unused_for() >= timing.idle {
-                connection.close();
-                continue;
-            }
             if connection.in_flight() == 0
                 && connection.needs_check(timing.check)
                 && let Err(failure) = server.check(connection).await
@@ -178,6 +177,14 @@ impl Supervisor {
                 server.discard(connection, failure);
             }
         }
+        // With the lock held: nobody can be about to use one that is closed here.
+        server.inner().connections.retain(|connection| {
+            let idle = connection.unused_for() >= timing.idle;
+            if idle {
+                connection.close();
+            }
+            !idle
+        });
         let lost = connections
             .iter()
             .any(|connection| connection.is_over() && connection.unused_for() < timing.idle);

@@ -157,6 +157,7 @@ impl Offers {
     }
 
     /// Finds and calls, for those who do not come by MCP.
+    #[allow(dead_code, reason = "code mode and the agent call it")]
     pub(crate) async fn call(
         &self,
         cx: &CallContext,

@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, ffi::OsString, io, path::PathBuf, process::Stdi
 
 use async_trait::async_trait;
 use tokio::{
-    io::{AsyncReadExt, BufReader},
+    io::AsyncReadExt,
     process::{ChildStderr, Command},
-    time::Instant,
+    task::JoinHandle,
 };
 
-use super::{Connector, Served, Wire};
+use super::{Connector, LastWords, Served, StderrLog, Wire};
 use crate::secret::{Redactor, Secret};
 
 /// What a server gets of our environment; the rest may be nobody's business.
@@ -78,53 +78,52 @@ impl Connector for Child {
         let stdin = leash.stdin.take().ok_or_else(missing)?;
         let stdout = leash.stdout.take().ok_or_else(missing)?;
         let stderr = leash.stderr.take().ok_or_else(missing)?;
-        tokio::spawn(log(self.server.clone(), self.redactor.clone(), stderr));
-        Ok(Wire { reader: Box::new(stdout), writer: Box::new(stdin), server: Box::new(Leash(leash)) })
+        let log = StderrLog::with(&self.server, self.redactor.clone());
+        let words = log.last_words();
+        let logging = tokio::spawn(copy(stderr, log));
+        let server = Box::new(Leash { leash, words, logging });
+        Ok(Wire { reader: Box::new(stdout), writer: Box::new(stdin), server })
     }
 }
 
 /// Ends by itself when its output is closed, so that nothing is to be done here for it.
-struct Leash(tokio::process::Child);
+struct Leash {
+    leash: tokio::process::Child,
+    words: LastWords,
+    logging: JoinHandle<()>,
+}
 
 #[async_trait]
 impl Served for Leash {
     async fn ended(&mut self) {
-        let _ = self.0.wait().await;
+        let _ = self.leash.wait().await;
+    }
+
+    async fn last_words(&mut self) -> Option<String> {
+        if !self.logging.is_finished() {
+            let _ = tokio::time::timeout(LAST_WORDS, &mut self.logging).await;
+        }
+        self.words.get()
     }
 }
 
+/// How long the end of standard error is waited for.
+const LAST_WORDS: Duration = Duration::from_millis(300);
 /// Bytes of one line in the log.
 const MAX_LINE: usize = 2_000;
-/// Lines in a minute.
-const MAX_LINES: usize = 200;
 
-/// What the server writes to standard error goes to our log: its beginning in every minute.
-async fn log(server: String, redactor: Redactor, stderr: ChildStderr) {
-    let mut stderr = BufReader::new(stderr);
+async fn copy(mut stderr: ChildStderr, mut log: StderrLog) {
     let mut line = Vec::new();
-    let (mut minute, mut lines) = (Instant::now(), 0);
     let mut chunk = [0; 4096];
     while let Ok(count @ 1..) = stderr.read(&mut chunk).await {
         for byte in &chunk[..count] {
-            if *byte != b'\n' {
-                if line.len() < MAX_LINE {
-                    line.push(*byte);
-                }
-                continue;
-            }
-            if minute.elapsed() > Duration::from_secs(60) {
-                (minute, lines) = (Instant::now(), 0);
-            }
-            lines += 1;
-            let text = redactor.clean(&String::from_utf8_lossy(&line));
-            line.clear();
-            match lines {
-                ..MAX_LINES => tracing::info!(target: "belljar::hub", server, "stderr: {text}"),
-                MAX_LINES => {
-                    tracing::info!(target: "belljar::hub", server, "more on standard error is not logged")
-                }
-                _ => {}
+            if *byte == b'\n' {
+                log.line(&String::from_utf8_lossy(&line));
+                line.clear();
+            } else if line.len() < MAX_LINE {
+                line.push(*byte);
             }
         }
     }
+    log.line(&String::from_utf8_lossy(&line));
 }

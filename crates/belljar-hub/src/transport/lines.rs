@@ -130,7 +130,11 @@ impl LineTransport {
             }
             match self.reader.read(&mut self.chunk).await {
                 Ok(0) => {
-                    self.fate.is("it ended, or closed its output");
+                    let ended = "it ended, or closed its output".to_owned();
+                    self.fate.is(match self.server.last_words().await {
+                        Some(words) => format!("{ended}; its last words: {words}"),
+                        None => ended,
+                    });
                     return None;
                 }
                 Ok(count) => self.buffer.extend_from_slice(&self.chunk[..count]),

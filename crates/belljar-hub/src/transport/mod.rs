@@ -3,6 +3,7 @@
 mod child;
 mod http;
 mod lines;
+mod stderr;
 
 use std::io;
 
@@ -12,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub(crate) use child::Child;
 pub(crate) use http::HttpClient;
 pub(crate) use lines::{Fate, LineTransport};
+pub use stderr::{LastWords, StderrLog};
 
 /// The largest message that a server may send.
 pub(crate) const MAX_MESSAGE: usize = 16 << 20;
@@ -43,6 +45,11 @@ pub struct Wire {
 pub trait Served: Send {
     /// Waits for it to end by itself, once its input is closed. Not for ever: the caller stops waiting.
     async fn ended(&mut self);
+
+    /// What it said last about itself, for whoever has to find out why it ended. Waits a moment for it at most.
+    async fn last_words(&mut self) -> Option<String> {
+        None
+    }
 }
 
 #[async_trait]

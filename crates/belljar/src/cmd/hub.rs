@@ -199,7 +199,7 @@ mod tests {
             prompts: 4,
             calls: 0,
             failures: 0,
-            reconnects: 1,
+            connects: 1,
             last_error: problem.map(str::to_owned),
             retry_in_seconds: None,
         };

@@ -4,7 +4,9 @@
 use std::{collections::BTreeMap, io, path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use belljar_hub::{Access, Connector, HubConfig, Sandboxed, Secret, Served, Transport, Wire};
+use belljar_hub::{
+    Access, Connector, HubConfig, LastWords, Sandboxed, Secret, Served, StderrLog, Transport, Wire,
+};
 use belljar_sandbox::{
     Caller, Language, NewContext, PollRequest, ProcessState, SandboxService, SpawnRequest, VolumeStore,
 };
@@ -22,8 +24,6 @@ const BUFFER: usize = 256 << 10;
 const CHUNK: usize = 256 << 10;
 const WAIT: Duration = Duration::from_secs(10);
 const INPUT_PAUSE: Duration = Duration::from_millis(50);
-/// Of a line that the server writes to standard error.
-const MAX_LOGGED: usize = 2_000;
 
 /// Where such servers live. Dropping it ends them.
 pub(crate) struct Glass {
@@ -135,12 +135,14 @@ impl Connector for UnderGlass {
         };
         let context = self.service.create_context(&self.caller, new).await.map_err(failed)?;
         let (ended, end) = watch::channel(false);
+        let log = StderrLog::new(&self.server, self.secrets());
         let home = Home {
             service: self.service.clone(),
             caller: self.caller.clone(),
             context: context.id,
             stop: CancellationToken::new(),
             end,
+            words: log.last_words(),
         };
         let argv = std::iter::once(&self.command).chain(&self.args).cloned().collect();
         let env = self.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
@@ -158,7 +160,7 @@ impl Connector for UnderGlass {
         let (stop, other) = (home.stop.clone(), pump.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = pump.output(output) => {}
+                () = pump.output(output, log) => {}
                 () = stop.cancelled() => {}
             }
             ended.send_replace(true);
@@ -181,12 +183,17 @@ struct Home {
     context: String,
     stop: CancellationToken,
     end: watch::Receiver<bool>,
+    words: LastWords,
 }
 
 #[async_trait]
 impl Served for Home {
     async fn ended(&mut self) {
         let _ = self.end.wait_for(|ended| *ended).await;
+    }
+
+    async fn last_words(&mut self) -> Option<String> {
+        self.words.get()
     }
 }
 
@@ -216,7 +223,7 @@ struct Pump {
 }
 
 impl Pump {
-    async fn output(&self, mut to: DuplexStream) {
+    async fn output(&self, mut to: DuplexStream, mut log: StderrLog) {
         let mut at = PollRequest { limit: CHUNK, wait: WAIT, ..PollRequest::default() };
         loop {
             let poll = self.service.poll_process(
@@ -228,8 +235,7 @@ impl Pump {
             );
             let Ok(polled) = poll.await else { return };
             for line in polled.stderr.text.lines() {
-                let line = &line[..line.floor_char_boundary(MAX_LOGGED)];
-                tracing::debug!(target: "belljar::hub", server = self.server, "stderr: {line}");
+                log.line(line);
             }
             if to.write_all(polled.stdout.text.as_bytes()).await.is_err() {
                 return;
