@@ -51,17 +51,8 @@ def hub(test, servers, *arguments, toolsets="hub", timing=PATIENT, **options):
     name = file.__enter__()
     add(file.__exit__, None, None, None)
     server = Raw("--hub", name, *arguments, toolsets=toolsets, **options)
-    add(close, server)
+    add(server.close)
     return server
-
-
-def close(server):
-    server.process.stdin.close()
-    try:
-        server.process.wait(30 * PATIENCE)
-    except subprocess.TimeoutExpired:
-        server.process.kill()
-        server.process.wait()
 
 
 class Client(Kept):

@@ -5,7 +5,7 @@ import signal
 import unittest
 import uuid
 
-from common import PATIENCE, call, close, hub, marked, quick, stdio, wait_until
+from common import PATIENCE, call, hub, marked, quick, stdio, wait_until
 
 
 class Ends(unittest.TestCase):
@@ -20,7 +20,7 @@ class Ends(unittest.TestCase):
         return wait_until(lambda: not marked(self.mark), 60 * PATIENCE)
 
     def test_when_the_client_leaves(self):
-        close(self.server)
+        self.server.close()
         self.assertTrue(self.gone(), marked(self.mark))
 
     def test_when_we_are_told_to(self):

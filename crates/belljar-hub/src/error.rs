@@ -5,7 +5,7 @@ use std::{error::Error as StdError, fmt, io, time::Duration};
 use rmcp::{
     ErrorData,
     service::{ClientInitializeError, ServiceError},
-    transport::streamable_http_client::StreamableHttpError,
+    transport::{DynamicTransportError, streamable_http_client::StreamableHttpError},
 };
 
 /// The settings of a server cannot be used: where, what, and the remedy.
@@ -138,9 +138,31 @@ pub(crate) fn classify(error: &(dyn StdError + 'static)) -> ErrorClass {
         if let Some(found) = of_one(error) {
             class = found;
         }
-        next = error.source();
+        next = cause(error);
     }
     class
+}
+
+/// Also where rmcp does not say so.
+fn cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    if let Some(ServiceError::TransportSend(inner)) = error.downcast_ref() {
+        return Some(inner);
+    }
+    if let Some(ClientInitializeError::TransportError { error, .. }) = error.downcast_ref() {
+        return Some(error);
+    }
+    if let Some(StreamableHttpError::<reqwest::Error>::Client(inner)) = error.downcast_ref() {
+        return Some(inner);
+    }
+    error.source()
+}
+
+/// Errors that say nothing but that there is another one within.
+fn only_wraps(error: &(dyn StdError + 'static)) -> bool {
+    error.is::<ServiceError>()
+        || error.is::<ClientInitializeError>()
+        || error.is::<DynamicTransportError>()
+        || error.is::<StreamableHttpError<reqwest::Error>>()
 }
 
 /// The deepest cause knows best, so a later finding replaces an earlier one.
@@ -192,15 +214,18 @@ fn of_one(error: &(dyn StdError + 'static)) -> Option<ErrorClass> {
 
 /// The error with its causes, in one line.
 pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        next = cause(error);
+        let said = error.to_string();
+        if (only_wraps(error) && next.is_some()) || text.contains(&said) {
+            continue;
         }
-        next = cause.source();
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&said);
     }
     bounded(&text)
 }
@@ -221,6 +246,15 @@ mod tests {
         assert_eq!(classify(&wrapped), ErrorClass::Refused);
         assert_eq!(classify(&StreamableHttpError::<reqwest::Error>::SessionExpired), ErrorClass::Session);
         assert_eq!(classify(&ServiceError::TransportClosed), ErrorClass::Reset);
+        let sent = |error: io::Error| {
+            let id = std::any::TypeId::of::<()>();
+            ServiceError::TransportSend(DynamicTransportError::from_parts("lines", id, Box::new(error)))
+        };
+        let refused = sent(io::Error::new(io::ErrorKind::ConnectionRefused, "nobody is there"));
+        assert_eq!(
+            (classify(&refused), chain(&refused)),
+            (ErrorClass::Refused, "nobody is there".to_owned())
+        );
     }
 
     #[test]

@@ -352,7 +352,7 @@ async fn over_http_a_server_that_comes_back_is_found() {
     server.abort();
     until("it is missed", || state(&hub) == State::Down).await;
     let error = echo(&hub, "web").await.unwrap_err();
-    assert!(matches!(error, HubError::Unavailable { .. }), "{error:?}");
+    assert!(matches!(error, HubError::Unavailable { class: ErrorClass::Refused, .. }), "{error:?}");
     assert!(!format!("{error:?} {error} {:?}", hub.status()).contains("hidden-"), "{error:?}");
     let (_, server) = rig.listen(Some(address)).await;
     until("it is found again", || state(&hub) == State::Ready).await;

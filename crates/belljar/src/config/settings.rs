@@ -66,7 +66,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting(
         "log",
         Accepts::LogFilter,
-        "warn,rmcp=error",
+        "warn,rmcp=error,rmcp::transport::worker=off",
         "What is logged, to standard error; the word json in the list makes every line a JSON object",
     ),
     also("MCP_SERVER_HOST", setting("host", Accepts::Text, "localhost", "Address that `serve` listens on")),

@@ -17,7 +17,7 @@ use tracing_subscriber::{
 use crate::config::{self, Config, Origin};
 
 /// What is logged when `log` says nothing about it.
-const DEFAULT: &str = "warn,rmcp=error";
+const DEFAULT: &str = "warn,rmcp=error,rmcp::transport::worker=off";
 
 /// `serves`: the log has a reader of its own, an operator who wants to see the start and every call.
 pub(crate) fn init(config: &Config, serves: bool) {
