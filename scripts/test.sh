@@ -37,12 +37,13 @@ do_clients() { tests/clients/run.sh; }
 
 # The HTTP door without any client library, and what the protocol's own suite and inspector say of it.
 do_http() { tests/http/run.sh; }
-# Everything that is handed out, installed into a clean root.
-do_packaging() { tests/packaging/run.sh; }
+do_conformance() { tests/conformance/run.sh && tests/conformance/inspector.sh; }
+
 # Other servers behind ours, with a client in front.
 do_hub() { tests/hub/run.sh; }
 
-do_conformance() { tests/conformance/run.sh && tests/conformance/inspector.sh; }
+# Everything that is handed out, installed into a clean root.
+do_packaging() { tests/packaging/run.sh; }
 
 do_dependencies() {
     if ! cargo deny --version >/dev/null 2>&1; then
