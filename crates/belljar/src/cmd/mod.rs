@@ -2,8 +2,8 @@
 
 pub(crate) mod config;
 pub(crate) mod doctor;
-pub(crate) mod install;
 pub(crate) mod hub;
+pub(crate) mod install;
 pub(crate) mod jail;
 pub(crate) mod manual;
 pub(crate) mod mcp;
