@@ -10,6 +10,12 @@ use serde_json::{Map, Value};
 use crate::{MAX_QUOTED, ToolError, text};
 
 pub(crate) fn parse<T: DeserializeOwned>(schema: &Map<String, Value>, args: Value) -> Result<T, ToolError> {
+    serde_json::from_value(Value::Object(checked(schema, args)?))
+        .map_err(|error| ToolError::invalid(format!("Invalid arguments: {error}")))
+}
+
+/// The arguments that were given, if they are as the schema of a tool says.
+pub fn checked(schema: &Map<String, Value>, args: Value) -> Result<Map<String, Value>, ToolError> {
     let mut given = match args {
         Value::Object(given) => given,
         Value::Null => Map::new(),
@@ -34,8 +40,7 @@ pub(crate) fn parse<T: DeserializeOwned>(schema: &Map<String, Value>, args: Valu
             check(name, property, value)?;
         }
     }
-    serde_json::from_value(Value::Object(given))
-        .map_err(|error| ToolError::invalid(format!("Invalid arguments: {error}")))
+    Ok(given)
 }
 
 /// A time in seconds.

@@ -17,7 +17,7 @@ mod sessions;
 mod text;
 pub mod uri;
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use belljar_sandbox::{
@@ -27,11 +27,12 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+pub use args::checked as arguments;
 pub use caps::*;
 pub use error::ToolError;
 pub use output::{Content, ToolOutput};
-pub use registry::{Registry, UnknownToolset};
-pub use text::mime_of;
+pub use registry::{MoreTools, Registry, RegistryError};
+pub use text::{clipped, mime_of};
 
 #[async_trait]
 pub trait Tool: Send + Sync {
@@ -42,8 +43,8 @@ pub trait Tool: Send + Sync {
 /// How a tool presents itself. Made once at start: it must not differ between two listings.
 #[derive(Debug, Clone)]
 pub struct ToolSpec {
-    pub name: &'static str,
-    pub title: &'static str,
+    pub name: Cow<'static, str>,
+    pub title: Cow<'static, str>,
     pub description: String,
     pub input_schema: Map<String, Value>,
     pub output_schema: Option<Map<String, Value>>,
@@ -96,7 +97,7 @@ pub trait ProgressSink: Send + Sync {
 
 impl CallContext {
     /// Waits for something that runs; what it writes meanwhile goes to whoever watches.
-    async fn watched<T, F: Future<Output = T>>(
+    pub async fn watched<T, F: Future<Output = T>>(
         &self,
         start: impl FnOnce(Option<mpsc::Sender<Chunk>>) -> F,
     ) -> T {

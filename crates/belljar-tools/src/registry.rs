@@ -1,6 +1,6 @@
 //! Which tools there are, by toolset.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use crate::{
     Options, Tool, browser, contexts,
@@ -109,16 +109,48 @@ const INTRODUCTION: &str =
 /// The name that stands for every toolset.
 pub const ALL: &str = "all";
 
-#[derive(Debug, PartialEq, Eq)]
-pub struct UnknownToolset(pub String);
+/// Tools from elsewhere, offered together under a name of their own.
+pub struct MoreTools {
+    pub name: String,
+    /// What a model must know to begin; may be empty.
+    pub instructions: String,
+    pub tools: Vec<Arc<dyn Tool>>,
+}
 
-impl std::fmt::Display for UnknownToolset {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "unknown toolset {:?}; known: {}", self.0, known_names().join(", "))
+/// Why there is no such registry.
+#[derive(Debug, PartialEq, Eq)]
+pub enum RegistryError {
+    UnknownToolset {
+        name: String,
+        known: Vec<String>,
+    },
+    /// Two toolsets have one name.
+    NameTaken(String),
+    /// A tool from elsewhere has a name that is taken.
+    ToolTaken {
+        toolset: String,
+        tool: String,
+    },
+}
+
+impl fmt::Display for RegistryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownToolset { name, known } => {
+                write!(f, "unknown toolset {name:?}; known: {}", known.join(", "))
+            }
+            Self::NameTaken(name) => write!(f, "there is a toolset {name:?} already: choose another name"),
+            Self::ToolTaken { toolset, tool } => {
+                write!(
+                    f,
+                    "the toolset {toolset:?} has a tool {tool:?}, but another one of this name is offered already"
+                )
+            }
+        }
     }
 }
 
-impl std::error::Error for UnknownToolset {}
+impl std::error::Error for RegistryError {}
 
 pub fn known_names() -> Vec<&'static str> {
     TOOLSETS.iter().map(|set| set.name).chain([ALL]).collect()
@@ -128,35 +160,69 @@ pub fn known_names() -> Vec<&'static str> {
 pub struct Registry {
     instructions: String,
     tools: Vec<Arc<dyn Tool>>,
-    by_name: HashMap<&'static str, usize>,
+    by_name: HashMap<String, usize>,
 }
 
 impl Registry {
     /// The tools of the named toolsets. The order of the names does not matter, so that the same choice
     /// always gives the same list.
-    pub fn new(toolsets: &[impl AsRef<str>], options: &Options) -> Result<Self, UnknownToolset> {
-        let named = |name: &str| toolsets.iter().any(|given| given.as_ref() == name);
-        if let Some(unknown) = toolsets.iter().find(|name| !known_names().contains(&name.as_ref())) {
-            return Err(UnknownToolset(unknown.as_ref().to_owned()));
+    pub fn new(toolsets: &[impl AsRef<str>], options: &Options) -> Result<Self, RegistryError> {
+        Self::with(toolsets, options, &[])
+    }
+
+    /// The same, where toolsets from elsewhere can be named too. They come after ours, in the order given.
+    pub fn with(
+        toolsets: &[impl AsRef<str>],
+        options: &Options,
+        more: &[MoreTools],
+    ) -> Result<Self, RegistryError> {
+        let known: Vec<&str> = known_names().into_iter().chain(more.iter().map(|set| &*set.name)).collect();
+        if let Some(twice) =
+            more.iter().find(|set| known.iter().filter(|name| **name == set.name).count() > 1)
+        {
+            return Err(RegistryError::NameTaken(twice.name.clone()));
+        }
+        let named = |name: &str| toolsets.iter().any(|given| given.as_ref() == name || given.as_ref() == ALL);
+        if let Some(unknown) = toolsets.iter().find(|name| !known.contains(&name.as_ref())) {
+            let known = known.into_iter().map(str::to_owned).collect();
+            return Err(RegistryError::UnknownToolset { name: unknown.as_ref().to_owned(), known });
         }
         let mut registry =
             Self { instructions: INTRODUCTION.to_owned(), tools: Vec::new(), by_name: HashMap::new() };
-        for set in TOOLSETS.iter().filter(|set| named(ALL) || named(set.name)) {
-            registry.instructions.push(' ');
-            registry.instructions.push_str(set.instructions);
+        for set in TOOLSETS.iter().filter(|set| named(set.name)) {
+            registry.instruct(set.instructions);
             for make in set.tools {
                 registry.add(make(options));
+            }
+        }
+        for set in more.iter().filter(|set| named(&set.name)) {
+            registry.instruct(&set.instructions);
+            for tool in &set.tools {
+                if !registry.add(Arc::clone(tool)) {
+                    let (toolset, tool) = (set.name.clone(), tool.spec().name.to_string());
+                    return Err(RegistryError::ToolTaken { toolset, tool });
+                }
             }
         }
         Ok(registry)
     }
 
-    fn add(&mut self, tool: Arc<dyn Tool>) {
-        let name = tool.spec().name;
-        if !self.by_name.contains_key(name) {
+    fn instruct(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.instructions.push(' ');
+            self.instructions.push_str(text);
+        }
+    }
+
+    /// False when there is one of this name.
+    fn add(&mut self, tool: Arc<dyn Tool>) -> bool {
+        let name = tool.spec().name.to_string();
+        let new = !self.by_name.contains_key(&name);
+        if new {
             self.by_name.insert(name, self.tools.len());
             self.tools.push(tool);
         }
+        new
     }
 
     /// For a model that meets these tools for the first time.
@@ -224,7 +290,7 @@ mod tests {
     #[test]
     fn the_toolset_sandbox_is_its_ten_tools() {
         let registry = Registry::new(&["sandbox"], &options(false)).unwrap();
-        let names: Vec<_> = registry.tools().iter().map(|tool| tool.spec().name).collect();
+        let names: Vec<_> = registry.tools().iter().map(|tool| tool.spec().name.clone()).collect();
         assert_eq!(
             names,
             [
@@ -260,8 +326,8 @@ mod tests {
         }
         for tool in Registry::new(&["all"], &options(false)).unwrap().tools() {
             let spec = tool.spec();
-            plain(spec.name, &Value::Object(spec.input_schema.clone()));
-            plain(spec.name, &Value::Object(spec.output_schema.clone().unwrap()));
+            plain(&spec.name, &Value::Object(spec.input_schema.clone()));
+            plain(&spec.name, &Value::Object(spec.output_schema.clone().unwrap()));
         }
     }
 

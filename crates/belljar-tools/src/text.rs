@@ -90,7 +90,7 @@ fn last(text: &str, bytes: usize) -> &str {
 }
 
 /// The beginning of a text, and a note when that is not all of it.
-pub(crate) fn clipped(text: &str, cap: usize) -> (String, Option<String>) {
+pub fn clipped(text: &str, cap: usize) -> (String, Option<String>) {
     if text.len() <= cap {
         return (text.to_owned(), None);
     }

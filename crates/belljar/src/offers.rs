@@ -234,7 +234,7 @@ impl Offer {
         let output = tool.call(cx, arguments.map_or(Value::Null, Value::Object)).await;
         let outcome = convert::outcome(&output);
         let output = output.or_else(|error| error.into_output()).map_err(|defect| {
-            tracing::error!(tool = tool.spec().name, defect, "a tool failed");
+            tracing::error!(tool = &*tool.spec().name, defect, "a tool failed");
             ErrorData::new(ErrorCode::INTERNAL_ERROR, defect, None)
         });
         Answer { result: output.map(convert::result), outcome }

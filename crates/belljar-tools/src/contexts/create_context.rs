@@ -61,8 +61,8 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     );
     Arc::new(CreateContext {
         spec: ToolSpec {
-            name: "create_context",
-            title: "Create a context",
+            name: "create_context".into(),
+            title: "Create a context".into(),
             description,
             input_schema: schema::input::<Args>(),
             output_schema: Some(schema::output::<Created>()),

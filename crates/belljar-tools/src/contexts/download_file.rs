@@ -46,8 +46,8 @@ struct DownloadFile {
 pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     Arc::new(DownloadFile {
         spec: ToolSpec {
-            name: "download_file",
-            title: "Download a file",
+            name: "download_file".into(),
+            title: "Download a file".into(),
             description: format!(
                 "Read a file from a context's sandbox: path, size, sha256 and content, as UTF-8 text or \
                  base64. A file of more than {} bytes comes as a resource link without content; to look at \

@@ -38,8 +38,8 @@ struct ListContexts {
 pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     Arc::new(ListContexts {
         spec: ToolSpec {
-            name: "list_contexts",
-            title: "List contexts",
+            name: "list_contexts".into(),
+            title: "List contexts".into(),
             description: format!(
                 "List your live contexts, newest first: id, name, language, when each was made and last \
                  used. A context that was not used for {} is stopped and no longer listed.",

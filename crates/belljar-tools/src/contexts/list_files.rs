@@ -50,8 +50,8 @@ struct ListFiles {
 pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     Arc::new(ListFiles {
         spec: ToolSpec {
-            name: "list_files",
-            title: "List files",
+            name: "list_files".into(),
+            title: "List files".into(),
             description: format!(
                 "List a directory of a context's sandbox: path, type, size and time of each entry, at most \
                  {} of them. Paths are relative to /workspace, or absolute outside of it.",

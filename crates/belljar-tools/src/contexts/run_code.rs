@@ -49,8 +49,8 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     schema::set_time_limit(&mut input_schema, settings);
     Arc::new(RunCode {
         spec: ToolSpec {
-            name: "run_code",
-            title: "Run code",
+            name: "run_code".into(),
+            title: "Run code".into(),
             description,
             input_schema,
             output_schema: Some(schema::output::<RunResult>()),

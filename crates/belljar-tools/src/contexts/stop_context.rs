@@ -27,8 +27,8 @@ struct StopContext {
 pub(crate) fn make(_options: &Options) -> Arc<dyn Tool> {
     Arc::new(StopContext {
         spec: ToolSpec {
-            name: "stop_context",
-            title: "Stop a context",
+            name: "stop_context".into(),
+            title: "Stop a context".into(),
             description: "Stop a context and free its memory. Its variables and files are gone for good, \
                           and its id no longer works: download what you need first. Waits up to 30 s for \
                           code that is running in it, then ends that too."

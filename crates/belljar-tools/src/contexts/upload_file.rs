@@ -47,8 +47,8 @@ struct UploadFile {
 pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     Arc::new(UploadFile {
         spec: ToolSpec {
-            name: "upload_file",
-            title: "Upload a file",
+            name: "upload_file".into(),
+            title: "Upload a file".into(),
             description: format!(
                 "Write a file into a context's sandbox, where code reads it by the same path. Replaces a \
                  file that is already there. At most {} bytes; returns path, size and sha256. The file \

@@ -75,8 +75,8 @@ pub(crate) fn make<T: Browsing>(options: &Options) -> Arc<dyn Tool> {
     schema::set_time_limit(&mut input_schema, &options.settings);
     Arc::new(BrowserTool::<T> {
         spec: ToolSpec {
-            name: T::NAME,
-            title: T::TITLE,
+            name: T::NAME.into(),
+            title: T::TITLE.into(),
             description: T::DESCRIPTION.to_owned(),
             input_schema,
             output_schema: Some(schema::output_or_failure::<T::Shown>()),

@@ -86,8 +86,8 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     schema::set_time_limit(&mut input_schema, settings);
     Arc::new(CodeRun {
         spec: ToolSpec {
-            name: NAME,
-            title: "Run code",
+            name: NAME.into(),
+            title: "Run code".into(),
             description,
             input_schema,
             output_schema: Some(schema::output_or_failure::<Ran>()),

@@ -30,8 +30,8 @@ struct FileList {
 pub(crate) fn make(_options: &Options) -> Arc<dyn Tool> {
     Arc::new(FileList {
         spec: ToolSpec {
-            name: NAME,
-            title: "List files",
+            name: NAME.into(),
+            title: "List files".into(),
             description: format!(
                 "List a directory of the sandbox: path, type, size and time of each entry, at most {} of them. \
                  Paths are relative to /workspace, or absolute outside of it. What pages downloaded is in \

@@ -42,8 +42,8 @@ struct FileRead {
 pub(crate) fn make(_options: &Options) -> Arc<dyn Tool> {
     Arc::new(FileRead {
         spec: ToolSpec {
-            name: NAME,
-            title: "Read a file",
+            name: NAME.into(),
+            title: "Read a file".into(),
             description: format!(
                 "Read a file of the sandbox: path, size and content, as UTF-8 text or, if it is no text, as \
                  base64; `encoding` says which. Of a file with more than {} bytes only the beginning is shown, \

@@ -39,8 +39,8 @@ struct FileWrite {
 pub(crate) fn make(_options: &Options) -> Arc<dyn Tool> {
     Arc::new(FileWrite {
         spec: ToolSpec {
-            name: NAME,
-            title: "Write a file",
+            name: NAME.into(),
+            title: "Write a file".into(),
             description: format!(
                 "Write a text file into the sandbox, where code reads it by the same path and the browser \
                  opens it as file:///workspace/…. Replaces a file that is already there. At most {} bytes; \

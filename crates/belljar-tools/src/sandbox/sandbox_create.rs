@@ -66,8 +66,8 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     );
     Arc::new(SandboxCreate {
         spec: ToolSpec {
-            name: NAME,
-            title: "Create a sandbox",
+            name: NAME.into(),
+            title: "Create a sandbox".into(),
             description,
             input_schema: schema::input::<Args>(),
             output_schema: Some(schema::output_or_failure::<Created>()),

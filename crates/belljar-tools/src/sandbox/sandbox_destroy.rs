@@ -32,8 +32,8 @@ struct SandboxDestroy {
 pub(crate) fn make(_options: &Options) -> Arc<dyn Tool> {
     Arc::new(SandboxDestroy {
         spec: ToolSpec {
-            name: NAME,
-            title: "Destroy a sandbox",
+            name: NAME.into(),
+            title: "Destroy a sandbox".into(),
             description: "End a sandbox and free its memory. Its variables, processes, pages and files are \
                           gone for good, except for those in volumes, and its id no longer works: read what \
                           you need first. Waits up to 30 s for what is running in it, then ends that too. If \

@@ -109,9 +109,9 @@ async fn without_a_sandbox_every_tool_says_what_to_do() {
     });
     let registry = registry();
     let others =
-        registry.tools().iter().map(|tool| tool.spec().name).filter(|name| *name != "sandbox_create");
+        registry.tools().iter().map(|tool| tool.spec().name.clone()).filter(|name| name != "sandbox_create");
     for name in others {
-        let told = failure(name, args.clone()).await;
+        let told = failure(&name, args.clone()).await;
         assert_eq!(
             told,
             format!(

@@ -91,8 +91,8 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     schema::set_time_limit(&mut input_schema, settings);
     Arc::new(ExecuteCode {
         spec: ToolSpec {
-            name: "execute_code",
-            title: "Execute code",
+            name: "execute_code".into(),
+            title: "Execute code".into(),
             description,
             input_schema,
             output_schema: Some(schema::output::<Executed>()),

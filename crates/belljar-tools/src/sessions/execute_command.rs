@@ -128,8 +128,8 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     exit_code["anyOf"] = json!([{ "type": "integer" }, { "type": "null" }]);
     Arc::new(ExecuteCommand {
         spec: ToolSpec {
-            name: "execute_command",
-            title: "Execute a command",
+            name: "execute_command".into(),
+            title: "Execute a command".into(),
             description,
             input_schema,
             output_schema: Some(output_schema),

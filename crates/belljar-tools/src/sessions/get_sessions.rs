@@ -45,8 +45,8 @@ struct GetSessions {
 pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     Arc::new(GetSessions {
         spec: ToolSpec {
-            name: "get_sessions",
-            title: "List sessions",
+            name: "get_sessions".into(),
+            title: "List sessions".into(),
             description: format!(
                 "List your live sessions, newest first, or the one that session_id names: id, name, template, \
                  flavor, status, when each was made and last used. The status is running while something runs \

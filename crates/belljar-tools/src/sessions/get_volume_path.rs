@@ -47,8 +47,8 @@ struct GetVolumePath {
 pub(crate) fn make(_options: &Options) -> Arc<dyn Tool> {
     Arc::new(GetVolumePath {
         spec: ToolSpec {
-            name: "get_volume_path",
-            title: "Get the volume path",
+            name: "get_volume_path".into(),
+            title: "Get the volume path".into(),
             description: "Tell where in a sandbox the volume is that all of your sessions share, and which other \
                           volumes there are. What is written to a volume outlives the session: use it to hand \
                           files from one session to another. Everything else in a sandbox is gone when its \

@@ -28,8 +28,8 @@ struct StopSession {
 pub(crate) fn make(_options: &Options) -> Arc<dyn Tool> {
     Arc::new(StopSession {
         spec: ToolSpec {
-            name: "stop_session",
-            title: "Stop a session",
+            name: "stop_session".into(),
+            title: "Stop a session".into(),
             description: "Stop a session and free its memory. Its variables, processes and files are gone for \
                           good, except for those in volumes, and its id no longer works. Waits up to 30 s for \
                           code and commands that are running in it, then ends those too; processes in the \

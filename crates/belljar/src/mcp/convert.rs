@@ -9,13 +9,13 @@ use rmcp::model::{CallToolResult, ContentBlock, ErrorCode, ImageContent, Resourc
 use crate::observe::Outcome;
 
 pub(crate) fn tool(spec: &ToolSpec) -> Tool {
-    let annotations = ToolAnnotations::with_title(spec.title)
+    let annotations = ToolAnnotations::with_title(spec.title.clone())
         .read_only(spec.annotations.read_only)
         .destructive(spec.annotations.destructive)
         .idempotent(spec.annotations.idempotent)
         .open_world(spec.annotations.open_world);
-    let mut tool = Tool::new(spec.name, spec.description.clone(), spec.input_schema.clone())
-        .with_title(spec.title)
+    let mut tool = Tool::new(spec.name.clone(), spec.description.clone(), spec.input_schema.clone())
+        .with_title(spec.title.clone())
         .with_annotations(annotations);
     tool.output_schema = spec.output_schema.clone().map(Arc::new);
     tool

@@ -36,7 +36,7 @@ pub(super) fn tool_call(
     context: &RequestContext<RoleServer>,
 ) -> Call {
     let tool = match offer {
-        Some(Offer::Own(tool)) => Tool::Known(tool.spec().name),
+        Some(Offer::Own(tool)) => Tool::Known(&tool.spec().name),
         Some(Offer::Upstream(_)) => Tool::Upstream(&request.name),
         None => Tool::Unknown(&request.name),
     };

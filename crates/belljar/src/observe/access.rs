@@ -32,18 +32,18 @@ pub(crate) struct Start<'a> {
 /// Only names of ours become labels, so that callers cannot make up series.
 #[derive(Clone, Copy)]
 pub(crate) enum Tool<'a> {
-    Known(&'static str),
+    Known(&'a Cow<'static, str>),
     /// Of another server.
     Upstream(&'a str),
     Unknown(&'a str),
 }
 
 impl Tool<'_> {
-    pub(super) fn label(self) -> &'static str {
+    pub(super) fn label(self) -> Cow<'static, str> {
         match self {
-            Self::Known(name) => name,
-            Self::Upstream(_) => "hub",
-            Self::Unknown(_) => "unknown",
+            Self::Known(name) => name.clone(),
+            Self::Upstream(_) => "hub".into(),
+            Self::Unknown(_) => "unknown".into(),
         }
     }
 }
@@ -82,7 +82,7 @@ pub(crate) struct Call {
     door: Door,
     method: &'static str,
     tool: Option<String>,
-    label: Option<&'static str>,
+    label: Option<Cow<'static, str>>,
     sandbox: Option<String>,
     request: Option<String>,
     trace: Option<TraceParent>,
@@ -98,7 +98,7 @@ impl Call {
 
     pub(super) fn traced(start: Start<'_>, tracer: Option<&SdkTracer>) -> Self {
         let tool = start.tool.map(|tool| match tool {
-            Tool::Known(name) => name.to_owned(),
+            Tool::Known(name) => name.to_string(),
             Tool::Upstream(name) | Tool::Unknown(name) => shown(name),
         });
         let mut call = Self {
@@ -129,7 +129,7 @@ impl Call {
 
     /// Names what was called, but nothing that a caller made up.
     fn span_name(&self) -> String {
-        match self.label {
+        match &self.label {
             Some(tool) => format!("{} {tool}", self.method),
             None => self.method.to_owned(),
         }
@@ -150,7 +150,7 @@ impl Drop for Call {
     fn drop(&mut self) {
         let elapsed = self.began.elapsed();
         let outcome = self.outcome.text();
-        if let Some(tool) = self.label {
+        if let Some(tool) = self.label.take() {
             metrics::call(tool, outcome.clone(), elapsed);
         }
         let trace = self.traceparent();

@@ -131,8 +131,8 @@ fn begin() {
     gauge!("belljar_build_info", "version" => cli::VERSION).set(1.0);
 }
 
-pub(super) fn call(tool: &'static str, outcome: Cow<'static, str>, elapsed: Duration) {
-    counter!("belljar_calls_total", "tool" => tool, "outcome" => outcome).increment(1);
+pub(super) fn call(tool: Cow<'static, str>, outcome: Cow<'static, str>, elapsed: Duration) {
+    counter!("belljar_calls_total", "tool" => tool.clone(), "outcome" => outcome).increment(1);
     histogram!(CALL_SECONDS, "tool" => tool).record(elapsed);
 }
 
@@ -231,10 +231,10 @@ mod tests {
             sandbox_memory_bytes: 123_456_789,
         };
         let page = rendered(&gauges, || {
-            call("run_code", "ok".into(), Duration::from_millis(3));
-            call("run_code", "ok".into(), Duration::from_micros(200));
-            call("run_code", "program_failed".into(), Duration::from_secs(90));
-            call("unknown", "-32602".into(), Duration::from_micros(20));
+            call("run_code".into(), "ok".into(), Duration::from_millis(3));
+            call("run_code".into(), "ok".into(), Duration::from_micros(200));
+            call("run_code".into(), "program_failed".into(), Duration::from_secs(90));
+            call("unknown".into(), "-32602".into(), Duration::from_micros(20));
             http_request("POST", 200);
             http_request("BREW", 405);
             denied(Denied::Rate);

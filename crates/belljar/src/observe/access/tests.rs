@@ -8,7 +8,7 @@ fn start() -> Start<'static> {
         caller: "alice",
         door: Door::Http,
         method: "tools/call",
-        tool: Some(Tool::Known("run_code")),
+        tool: Some(Tool::Known(&std::borrow::Cow::Borrowed("run_code"))),
         sandbox: Some("ctx-1"),
         request: Some("7"),
         trace: TraceParent::parse(TRACE, None),
@@ -92,7 +92,7 @@ fn long_names_are_cut() {
 
 #[test]
 fn a_name_that_is_not_ours_is_no_label() {
-    assert_eq!(Tool::Known("run_code").label(), "run_code");
+    assert_eq!(Tool::Known(&std::borrow::Cow::Borrowed("run_code")).label(), "run_code");
     assert_eq!(Tool::Unknown("run_code_7f3a").label(), "unknown");
 }
 

@@ -27,7 +27,7 @@ fn start(trace: Option<&str>) -> Start<'static> {
         caller: "alice",
         door: Door::Http,
         method: "tools/call",
-        tool: Some(Tool::Known("run_code")),
+        tool: Some(Tool::Known(&std::borrow::Cow::Borrowed("run_code"))),
         sandbox: Some("ctx-1"),
         request: Some("7"),
         trace: trace.and_then(|trace| TraceParent::parse(trace, Some("vendor=value"))),
