@@ -3,7 +3,7 @@
 use std::{cell::RefCell, collections::HashMap, io, os::fd::OwnedFd, rc::Rc};
 
 use belljar_proto::{
-    Call, Event, FailureKind, FromGuest, GENERATION, Reply, Request,
+    Call, Event, FailureKind, FromGuest, GENERATION, MAX_TOOL_CALLS_OPEN, Reply, Request,
     frame::{Decoder, encode},
 };
 use tokio::{
@@ -57,16 +57,31 @@ impl Outbox {
 /// Interrupts the call it belongs to.
 pub(crate) type Interrupt = Rc<Notify>;
 
-/// The calls of a connection that can be interrupted.
-type Active = Rc<RefCell<HashMap<u64, Interrupt>>>;
+/// An answer to a tool's call: its number, whether it went well, the body.
+pub(crate) type Answer = (u64, bool, Vec<u8>);
+
+/// A call that can be interrupted, and told more.
+#[derive(Default)]
+struct Open {
+    interrupt: Interrupt,
+    answers: Option<mpsc::Sender<Answer>>,
+}
+
+impl From<&Interrupt> for Open {
+    fn from(interrupt: &Interrupt) -> Self {
+        Self { interrupt: Rc::clone(interrupt), answers: None }
+    }
+}
+
+type Active = Rc<RefCell<HashMap<u64, Open>>>;
 
 pub(crate) async fn serve(guest: Rc<Guest>, stream: OwnedFd) {
     let active = Active::default();
     // A broken connection concerns nobody but itself: the host may dial again.
     let _ = serve_stream(guest, stream, &active).await;
     // Nobody waits for these any more. What runs in the background goes on.
-    for interrupt in active.borrow().values() {
-        interrupt.notify_one();
+    for open in active.borrow().values() {
+        open.interrupt.notify_one();
     }
 }
 
@@ -120,28 +135,28 @@ async fn dispatch(
         }
         Call::Run { language, limits } => {
             let interrupt = Interrupt::default();
-            active.borrow_mut().insert(id, Rc::clone(&interrupt));
+            let (sender, answers) = mpsc::channel(MAX_TOOL_CALLS_OPEN);
+            active.borrow_mut().insert(id, Open { answers: Some(sender), ..Open::from(&interrupt) });
             let active = Rc::clone(active);
-            let finished = move || drop(active.borrow_mut().remove(&id));
+            let finished: Box<dyn FnOnce()> = Box::new(move || drop(active.borrow_mut().remove(&id)));
             let outbox = outbox.clone();
-            let job =
-                RunJob { id, trace, code: body, limits, outbox, interrupt, finished: Box::new(finished) };
+            let job = RunJob { id, trace, code: body, limits, outbox, interrupt, answers, finished };
             guest.kernels.send(language, Job::Run(job)).await;
         }
         Call::Exec { program, limits } => {
             let interrupt = Interrupt::default();
-            active.borrow_mut().insert(id, Rc::clone(&interrupt));
+            active.borrow_mut().insert(id, Open::from(&interrupt));
             let (guest, active) = (Rc::clone(guest), Rc::clone(active));
             let asked = exec::Asked { id, trace, outbox: outbox.clone(), interrupt };
             spawn_local(async move {
-                let (reply, body) = exec::run(&guest, &asked, program, limits).await;
+                let (reply, body) = exec::run(&guest, &asked, program, &body, limits).await;
                 active.borrow_mut().remove(&id);
                 asked.outbox.reply(id, reply, &body).await;
             });
         }
         Call::Browse { browse, timeout_ms } => {
             let interrupt = Interrupt::default();
-            active.borrow_mut().insert(id, Rc::clone(&interrupt));
+            active.borrow_mut().insert(id, Open::from(&interrupt));
             let active = Rc::clone(active);
             let outbox = outbox.clone();
             let finished = move |reply, body: Vec<u8>| {
@@ -154,8 +169,15 @@ async fn dispatch(
                 .await;
         }
         Call::Interrupt { target } => {
-            if let Some(interrupt) = active.borrow().get(&target) {
-                interrupt.notify_one();
+            if let Some(open) = active.borrow().get(&target) {
+                open.interrupt.notify_one();
+            }
+            outbox.reply(id, Reply::Ok, &[]).await;
+        }
+        Call::Answer { target, number, ok } => {
+            if let Some(answers) = active.borrow().get(&target).and_then(|open| open.answers.as_ref()) {
+                // There is room for an answer to each call that is open.
+                let _ = answers.try_send((number, ok, body));
             }
             outbox.reply(id, Reply::Ok, &[]).await;
         }

@@ -1,9 +1,17 @@
 //! Runs a program to its end.
 
-use std::time::Duration;
+use std::{
+    fs::File,
+    io::{Seek, Write},
+    os::fd::OwnedFd,
+    time::Duration,
+};
 
 use belljar_proto::{Ending, Exited, FailureKind, Program, Reply, RunLimits, Stream, Streaming};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::{
+    fs::{MemfdFlags, memfd_create},
+    process::{Pid, Signal, kill_process_group},
+};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
@@ -32,6 +40,7 @@ pub(crate) async fn run(
     guest: &Guest,
     asked: &Asked,
     program: Program,
+    input: &[u8],
     limits: RunLimits,
 ) -> (Reply, Vec<u8>) {
     let Asked { id, trace, outbox, interrupt } = asked;
@@ -44,8 +53,12 @@ pub(crate) async fn run(
         Ok(pipes) => pipes,
         Err(e) => return (failed(FailureKind::Internal, format!("no pipes: {e}")), Vec::new()),
     };
+    let stdin = match standard_input(input) {
+        Ok(stdin) => stdin,
+        Err(e) => return (failed(FailureKind::Internal, format!("no standard input: {e}")), Vec::new()),
+    };
     let started = Instant::now();
-    let streams = Streams { stdin: None, stdout: out, stderr: err, socket: None };
+    let streams = Streams { stdin, stdout: out, stderr: err, socket: None };
     let (pid, mut status) = match guest.processes.start(command, streams) {
         Ok(started) => started,
         Err(e) => {
@@ -108,6 +121,17 @@ pub(crate) async fn run(
         notes: guest.kernels.tidy("command").into_iter().collect(),
     };
     (Reply::Exited(exited), body)
+}
+
+/// A file in memory: a program that does not read it keeps nobody waiting.
+fn standard_input(input: &[u8]) -> std::io::Result<Option<OwnedFd>> {
+    if input.is_empty() {
+        return Ok(None);
+    }
+    let mut file = File::from(memfd_create("stdin", MemfdFlags::CLOEXEC)?);
+    file.write_all(input)?;
+    file.rewind()?;
+    Ok(Some(file.into()))
 }
 
 /// First asks, then kills. Returns why the program ends and when to look again.

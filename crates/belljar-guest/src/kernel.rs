@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use crate::{
-    connection::{Interrupt, Outbox, failed},
+    connection::{Answer, Interrupt, Outbox, failed},
     processes::{self, Processes, Status, Streams},
     supervisor::{KernelEnd, Supervisor},
     wires::{PipeReader, Socket},
@@ -52,6 +52,8 @@ pub(crate) struct RunJob {
     pub(crate) limits: RunLimits,
     pub(crate) outbox: Outbox,
     pub(crate) interrupt: Interrupt,
+    /// What came of the tools that the run called.
+    pub(crate) answers: mpsc::Receiver<Answer>,
     pub(crate) finished: Box<dyn FnOnce()>,
 }
 
@@ -348,8 +350,8 @@ impl Live {
                 count = self.stdout.read(&mut out) => keep_late(&mut self.late_stdout, &out[..count]),
                 count = self.stderr.read(&mut err) => keep_late(&mut self.late_stderr, &err[..count]),
                 frame = next_frame(&self.stream, &mut self.decoder) => match frame {
-                    // A thread may display something after its run ended; there is no run to show it with.
-                    Ok(Some(Frame { header: FromKernel::Display { .. }, .. })) => {}
+                    // A thread may display something, or call a tool, after its run ended; there is no run to do it for.
+                    Ok(Some(Frame { header: FromKernel::Display { .. } | FromKernel::Tool { .. }, .. })) => {}
                     Ok(Some(_)) => return Some("it spoke out of turn on its control channel".into()),
                     Ok(None) => return None,
                     Err(e) => return Some(garbage(&e)),

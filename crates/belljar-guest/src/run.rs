@@ -1,8 +1,11 @@
 //! One run in an interpreter: output, displays, the time limit, and every way in which it can end.
 
-use std::time::Duration;
+use std::{collections::HashSet, io, time::Duration};
 
-use belljar_proto::{Ending, Event, FailureKind, Language, ProgramError, Ran, Reply, Stream, Streaming};
+use belljar_proto::{
+    Ending, Event, FailureKind, Language, MAX_TOOL_ARGUMENTS, MAX_TOOL_CALLS_OPEN, ProgramError, Ran, Reply,
+    Stream, Streaming,
+};
 use rustix::process::{Signal, kill_process};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -17,6 +20,8 @@ use crate::{
 const INTERRUPT_FOLLOWERS: Duration = Duration::from_millis(500);
 /// How soon an interrupted interpreter must show that it listens.
 const LISTENS: Duration = Duration::from_millis(1000);
+/// How long an interpreter may take to read an answer that fills its socket.
+const ANSWER_TAKEN: Duration = Duration::from_secs(8);
 const KILL: Duration = Duration::from_millis(3000);
 /// Rich results of one run, in all.
 const MAX_DISPLAYS: usize = 100;
@@ -60,8 +65,34 @@ impl Displays {
     }
 }
 
+/// The calls of tools that have no answer yet.
+#[derive(Default)]
+struct Tools {
+    open: HashSet<u64>,
+}
+
+impl Tools {
+    /// Passes a call on to the host, or says why not.
+    async fn ask(&mut self, number: u64, name: Option<String>, body: &[u8], job: &RunJob) -> Option<String> {
+        if self.open.len() >= MAX_TOOL_CALLS_OPEN {
+            return Some(format!(
+                "{MAX_TOOL_CALLS_OPEN} calls of tools are under way: wait for one of them to end"
+            ));
+        }
+        if body.len() > MAX_TOOL_ARGUMENTS {
+            let size = body.len();
+            return Some(format!(
+                "The arguments have {size} bytes, at most {MAX_TOOL_ARGUMENTS} are possible"
+            ));
+        }
+        self.open.insert(number);
+        job.outbox.event(job.id, Event::Tool { number, name: name.map(short) }, body).await;
+        None
+    }
+}
+
 impl Actor {
-    pub(super) async fn run(&mut self, job: RunJob) {
+    pub(super) async fn run(&mut self, mut job: RunJob) {
         let number = self.shared.next_run();
         let mut notes = Vec::new();
         if let Some(why) = self.obituary.take() {
@@ -80,7 +111,7 @@ impl Actor {
         let mut displays = Displays::default();
         let started = Instant::now();
         let (outcome, cause) =
-            live.run(self.language, &job, started, &mut stdout, &mut stderr, &mut displays).await;
+            live.run(self.language, &mut job, started, &mut stdout, &mut stderr, &mut displays).await;
         let duration_us = started.elapsed().as_micros() as u64;
 
         let (ok, error, ending) = match outcome {
@@ -122,7 +153,7 @@ impl Live {
     async fn run(
         &mut self,
         language: Language,
-        job: &RunJob,
+        job: &mut RunJob,
         started: Instant,
         stdout: &mut Tap,
         stderr: &mut Tap,
@@ -139,6 +170,7 @@ impl Live {
         let mut deadline = started + Duration::from_millis(job.limits.timeout_ms);
         let mut interrupted: Option<(Instant, Cause)> = None;
         let mut samples = samples();
+        let mut tools = Tools::default();
         let (mut out, mut err) = (vec![0; 32 << 10], vec![0; 32 << 10]);
         let mut outcome = loop {
             tokio::select! {
@@ -156,6 +188,14 @@ impl Live {
                     Ok(Some(Frame { header: FromKernel::Display { result, parts, .. }, body })) => {
                         displays.forward(result, parts, &body, job).await;
                     }
+                    Ok(Some(Frame { header: FromKernel::Tool { id, number, name }, body })) => {
+                        // One of an earlier run has nobody to wait for it.
+                        if id == job.id && let Some(refusal) = tools.ask(number, name, &body, job).await
+                            && self.answer(id, number, false, refusal.as_bytes()).await.is_err()
+                        {
+                            break Outcome::Died(None);
+                        }
+                    }
                     Ok(Some(Frame { header: FromKernel::Fatal { message }, .. })) => {
                         break Outcome::Died(Some(short(message)));
                     }
@@ -163,6 +203,11 @@ impl Live {
                     Ok(None) => break Outcome::Died(None),
                     Err(e) => break Outcome::Died(Some(garbage(&e))),
                 },
+                Some((number, ok, body)) = job.answers.recv() => {
+                    if tools.open.remove(&number) && self.answer(job.id, number, ok, &body).await.is_err() {
+                        break Outcome::Died(Some("it did not take the answer of a tool".into()));
+                    }
+                }
                 () = sleep_until(deadline) => match interrupted {
                     Some((since, _)) if since.elapsed() >= KILL => {
                         let seconds = KILL.as_secs();
@@ -218,8 +263,11 @@ impl Live {
                 loop {
                     match next_frame(&self.stream, &mut self.decoder).await {
                         Ok(Some(Frame { header: FromKernel::Pong { .. }, .. })) => break,
-                        // A display that came too late to be shown.
-                        Ok(Some(Frame { header: FromKernel::Display { .. }, .. })) => {}
+                        // A display that came too late to be shown, a tool that is of no use any more.
+                        Ok(Some(Frame {
+                            header: FromKernel::Display { .. } | FromKernel::Tool { .. },
+                            ..
+                        })) => {}
                         _ => return None,
                     }
                 }
@@ -227,6 +275,13 @@ impl Live {
             Some(())
         };
         matches!(timeout(LISTENS, ask).await, Ok(Some(())))
+    }
+
+    /// An interpreter that waits for an answer reads it; one that never does must not keep us.
+    async fn answer(&mut self, id: u64, number: u64, ok: bool, body: &[u8]) -> io::Result<()> {
+        let message = ToKernel::Answer { id, number, ok };
+        let sending = self.send(&message, body);
+        timeout(ANSWER_TAKEN, sending).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
     async fn interrupt(&mut self, id: u64) {

@@ -16,6 +16,8 @@ pub enum ToKernel {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trace: Option<String>,
     },
+    /// What came of a call of a tool; the body as for [`crate::Call::Answer`].
+    Answer { id: u64, number: u64, ok: bool },
     /// Sent together with SIGINT, for kernels whose signal handlers cannot run while code does.
     Interrupt { id: u64 },
     /// Answered with [`FromKernel::Pong`] by a kernel that still listens.
@@ -43,6 +45,13 @@ pub enum FromKernel {
         error: Option<ProgramError>,
         #[serde(default)]
         interrupted: bool,
+    },
+    /// Calls a tool of the host's; the body as for [`crate::Event::Tool`].
+    Tool {
+        id: u64,
+        number: u64,
+        #[serde(default)]
+        name: Option<String>,
     },
     Pong {
         id: u64,

@@ -15,6 +15,13 @@ pub const MAX_POLL_WAIT_MS: u64 = 10_000;
 /// The most bytes that one [`Call::Input`] brings.
 pub const MAX_INPUT: usize = 1 << 20;
 
+/// Calls of tools by one run that may be without an answer.
+pub const MAX_TOOL_CALLS_OPEN: usize = 64;
+/// The most bytes of a tool's arguments.
+pub const MAX_TOOL_ARGUMENTS: usize = 1 << 20;
+/// The most bytes of an answer.
+pub const MAX_TOOL_ANSWER: usize = 4 << 20;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
@@ -62,12 +69,19 @@ pub enum Call {
         #[serde(flatten)]
         limits: RunLimits,
     },
-    /// Runs a program to its end. Answered with [`Reply::Exited`].
+    /// Runs a program to its end; the body is its standard input. Answered with [`Reply::Exited`].
     Exec {
         #[serde(flatten)]
         program: Program,
         #[serde(flatten)]
         limits: RunLimits,
+    },
+    /// The answer to a call of a tool, which the run `target` made with [`Event::Tool`] under this number. The body is what
+    /// came of it as JSON or, if not `ok`, why nothing did. Answered with [`Reply::Ok`].
+    Answer {
+        target: u64,
+        number: u64,
+        ok: bool,
     },
     /// Interrupts the run, program or browsing that call `target` started. Answered with [`Reply::Ok`].
     Interrupt {
@@ -207,6 +221,9 @@ pub enum Event {
     Output { stream: Stream },
     /// One value in several forms; the body is their bytes, one after the other.
     Display { result: bool, parts: Vec<(String, usize)> },
+    /// The program calls a tool of the host's, with the body as arguments; without a name it asks which there are. The
+    /// host answers with [`Call::Answer`].
+    Tool { number: u64, name: Option<String> },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

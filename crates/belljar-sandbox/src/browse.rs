@@ -72,7 +72,8 @@ impl SandboxService {
     ) -> Result<BrowseOutcome, Error> {
         let mut notes = Vec::new();
         let sandbox = self.living(context, &mut notes).await?;
-        let attended = Attended { limit, output_cap: 0, live: None, every_byte: false, trace: None };
+        let attended =
+            Attended { limit, output_cap: 0, live: None, every_byte: false, trace: None, tools: None };
         let call = |limits: belljar_proto::RunLimits| Call::Browse { browse, timeout_ms: limits.timeout_ms };
         let why = match sandbox.attend(call, &[], &attended, cancel).await {
             Ok((Reply::Browsed(mut browsed), body, _)) if body.len() <= MAX_PICTURE => {

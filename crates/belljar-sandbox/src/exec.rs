@@ -19,6 +19,7 @@ use crate::{
 /// Bytes of a command, its arguments and its environment together.
 const MAX_COMMAND: usize = 128 << 10;
 const MAX_WORDS: usize = 10_000;
+const MAX_STDIN: usize = 4 << 20;
 
 #[derive(Debug, Clone, Default)]
 pub struct ExecRequest {
@@ -29,6 +30,8 @@ pub struct ExecRequest {
     pub cwd: Option<String>,
     /// Added to the sandbox's environment.
     pub env: BTreeMap<String, String>,
+    /// What the program reads as its standard input.
+    pub stdin: Vec<u8>,
     /// `None`: the server's default.
     pub timeout: Option<Duration>,
     /// Receives output while the command runs, as for code.
@@ -64,6 +67,12 @@ impl SandboxService {
         let context = self.find(caller, context)?;
         let limit = self.time_limit(request.timeout)?;
         check_size(&request.argv, request.cwd.as_deref(), &request.env)?;
+        if request.stdin.len() > MAX_STDIN {
+            return Err(Error::InvalidParams(format!(
+                "The standard input has {} bytes, at most {MAX_STDIN} are possible: put the data into a file",
+                request.stdin.len()
+            )));
+        }
         self.check_cpu(caller)?;
         let running = self.ledger.begin(caller)?;
         let busy = context.begin_command()?;
@@ -97,11 +106,12 @@ impl SandboxService {
         let mut notes = Vec::new();
         let sandbox = self.living(context, &mut notes).await?;
         let started = Instant::now();
-        let ExecRequest { argv, shell, cwd, env, live, every_byte, trace, .. } = request;
-        let attended = Attended { limit, output_cap: self.settings().output_cap, live, every_byte, trace };
+        let ExecRequest { argv, shell, cwd, env, stdin, live, every_byte, trace, .. } = request;
+        let attended =
+            Attended { limit, output_cap: self.settings().output_cap, live, every_byte, trace, tools: None };
         let program = Program { argv, shell, cwd, env };
         let call = |limits| Call::Exec { program, limits };
-        let why = match sandbox.attend(call, &[], &attended, cancel).await {
+        let why = match sandbox.attend(call, &stdin, &attended, cancel).await {
             Ok((Reply::Exited(mut exited), body, _)) => {
                 let (stdout, stderr) = outputs(&exited.stdout, &exited.stderr, &body);
                 exited.notes.truncate(10);

@@ -21,6 +21,7 @@ mod run;
 mod sandbox;
 mod selftest;
 mod service;
+mod tools;
 mod types;
 mod usage;
 mod volumes;
@@ -33,6 +34,7 @@ pub use exec::{ExecOutcome, ExecRequest};
 pub use processes::*;
 pub use selftest::{Probed, selftest};
 pub use service::SandboxService;
+pub use tools::{Broker, Tools};
 pub use types::*;
 pub use volumes::VolumeStore;
 

@@ -25,8 +25,14 @@ impl SandboxService {
         let Some(&language) = self.settings.pool_languages.first() else { return Ok(Duration::ZERO) };
         let began = Instant::now();
         let sandbox = self.pool.take(language, &self.settings.limits).await.map_err(|e| e.to_string())?;
-        let attended =
-            Attended { limit: LIMIT, output_cap: 1000, live: None, every_byte: false, trace: None };
+        let attended = Attended {
+            limit: LIMIT,
+            output_cap: 1000,
+            live: None,
+            every_byte: false,
+            trace: None,
+            tools: None,
+        };
         let ran = sandbox.run(language, CODE, &attended, &CancellationToken::new()).await;
         let took = began.elapsed();
         sandbox.end().await;

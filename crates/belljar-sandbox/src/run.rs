@@ -101,8 +101,9 @@ impl SandboxService {
         let number = context.next_run();
         let started = Instant::now();
         let language = request.language.unwrap_or(context.language);
-        let RunRequest { code, live, every_byte, trace, .. } = request;
-        let attended = Attended { limit, output_cap: self.settings.output_cap, live, every_byte, trace };
+        let RunRequest { code, live, every_byte, trace, tools, .. } = request;
+        let attended =
+            Attended { limit, output_cap: self.settings.output_cap, live, every_byte, trace, tools };
         if language != context.language {
             // It may not run yet, and a start may take longer than a run that hangs is given.
             let started = sandbox.start_kernel(language).await;

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Backend, BackendError, Chunk, Display, Error, Limits, Machine, Output,
     guest::{GuestClient, GuestError, Incoming},
+    tools::{Answered, Calls, Tools},
 };
 
 /// The guest keeps the time limit itself. One that has not answered this long after it is hung.
@@ -54,6 +55,8 @@ pub(crate) struct Attended {
     pub(crate) live: Option<mpsc::Sender<Chunk>>,
     pub(crate) every_byte: bool,
     pub(crate) trace: Option<String>,
+    /// What it may call.
+    pub(crate) tools: Option<Tools>,
 }
 
 impl Sandbox {
@@ -171,13 +174,23 @@ impl Sandbox {
         let mut displays = Vec::new();
         let mut bytes = 0;
         let mut told = false;
+        let mut calls = Calls::new(attended.tools.clone());
         loop {
             let incoming = tokio::select! {
                 incoming = pending.next() => incoming?,
                 () = cancel.cancelled(), if !told => {
                     told = true;
+                    calls.stop();
                     // The reply says what came of it.
                     self.guest.send(Call::Interrupt { target: pending.id }, &[]).await?;
+                    continue;
+                }
+                Answered { number, result } = calls.next() => {
+                    let (ok, body) = match &result {
+                        Ok(body) => (true, body.as_slice()),
+                        Err(why) => (false, why.as_bytes()),
+                    };
+                    self.guest.send(Call::Answer { target: pending.id, number, ok }, body).await?;
                     continue;
                 }
             };
@@ -194,6 +207,9 @@ impl Sandbox {
                         return Err(GuestError::Nonsense("too many displays".into()));
                     }
                     displays.push(Display { result, parts: split(parts, &body)? });
+                }
+                Incoming::Event(Event::Tool { number, name }, arguments) => {
+                    calls.take(number, name, arguments).map_err(|why| GuestError::Nonsense(why.into()))?;
                 }
                 Incoming::Reply(reply, body) => return Ok((reply, body, displays)),
             }

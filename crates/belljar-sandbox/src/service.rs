@@ -117,6 +117,11 @@ impl SandboxService {
         self.ledger.charge(caller, used);
     }
 
+    /// Takes a place among what a caller may have in progress, until it is dropped.
+    pub fn begin(&self, caller: &Caller) -> Result<impl Drop + Send + use<>, Error> {
+        self.ledger.begin(caller)
+    }
+
     /// The directories that a caller's sandboxes find below `/volumes`.
     pub fn volumes(&self, caller: &Caller) -> Vec<VolumeInfo> {
         let mut volumes =

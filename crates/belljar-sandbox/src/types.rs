@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use belljar_proto::Language;
 use jiff::Timestamp;
 
-use crate::{Limits, VolumeStore};
+use crate::{Limits, Tools, VolumeStore};
 
 pub use belljar_proto::{Entry, EntryType, ProgramError, SignalName, Stream};
 
@@ -175,6 +175,8 @@ pub struct RunRequest {
     pub every_byte: bool,
     /// A W3C `traceparent`, which the program finds in its environment.
     pub trace: Option<String>,
+    /// What the code may call.
+    pub tools: Option<Tools>,
 }
 
 #[derive(Debug, Clone)]

@@ -21,7 +21,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use belljar_sandbox::{
-    Caller, Chunk, ContextInfo, Error, Language, RunOutcome, RunRequest, SandboxService, Settings,
+    Caller, Chunk, ContextInfo, Error, Language, RunOutcome, RunRequest, SandboxService, Settings, Tools,
 };
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
@@ -88,6 +88,8 @@ pub struct CallContext {
     pub default_context: bool,
     /// Where the call stands in its caller's trace, as W3C's `traceparent`.
     pub trace: Option<String>,
+    /// What code that runs may call.
+    pub tools: Option<Tools>,
 }
 
 /// Receives output as it is written. Called often, so it must only take note and return.
@@ -120,9 +122,9 @@ impl CallContext {
         code: String,
         timeout: Option<Duration>,
     ) -> Result<RunOutcome, Error> {
-        let trace = self.trace.clone();
+        let (trace, tools) = (self.trace.clone(), self.tools.clone());
         self.watched(|live| {
-            let request = RunRequest { code, language, timeout, live, every_byte: false, trace };
+            let request = RunRequest { code, language, timeout, live, every_byte: false, trace, tools };
             self.service.run(&self.caller, context, request, self.cancel.clone())
         })
         .await

@@ -332,10 +332,12 @@ fn flag(setting: &Setting) -> Arg {
         .value_name(setting.accepts.name())
         .help_heading("Settings")
         // There are many: `-h` stays readable, `--help` has them all.
-        .hide_short_help(!["toolsets", "log", "hub"].contains(&setting.key))
+        .hide_short_help(!["toolsets", "toolkit", "log", "hub"].contains(&setting.key))
         .global(true);
     if setting.accepts.is_switch() {
         arg.num_args(0..=1).require_equals(true).default_missing_value("true")
+    } else if setting.accepts.is_list() {
+        arg.action(ArgAction::Append)
     } else {
         arg
     }
@@ -347,8 +349,10 @@ fn flags(matches: &ArgMatches) -> BTreeMap<&'static str, String> {
     while let Some((_, inner)) = deepest.subcommand() {
         deepest = inner;
     }
-    let given =
-        |setting: &'static Setting| Some((setting.key, deepest.get_one::<String>(setting.key)?.clone()));
+    let given = |setting: &'static Setting| {
+        let words: Vec<_> = deepest.get_many::<String>(setting.key)?.map(String::as_str).collect();
+        Some((setting.key, words.join(",")))
+    };
     config::SETTINGS.iter().filter_map(given).collect()
 }
 
@@ -377,6 +381,13 @@ mod tests {
         assert_eq!(after.flags, before.flags);
         let expected = [("default_context", "true"), ("run.timeout", "5m"), ("toolsets", "contexts")];
         assert_eq!(after.flags, expected.map(|(key, value)| (key, value.to_owned())).into());
+    }
+
+    #[test]
+    fn lists_may_be_given_piece_by_piece() {
+        let pieces = read("belljar mcp --toolkit cicd --toolkit ./own.toml --toolsets contexts,all").unwrap();
+        assert_eq!(pieces.flags["toolkit"], "cicd,./own.toml");
+        assert_eq!(pieces.flags["toolsets"], "contexts,all");
     }
 
     #[test]

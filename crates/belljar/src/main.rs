@@ -12,6 +12,7 @@ mod mcp;
 mod observe;
 mod offers;
 mod signals;
+mod toolkit;
 
 use std::{io::Write, process::ExitCode};
 
@@ -32,7 +33,6 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(arguments: cli::Arguments) -> anyhow::Result<ExitCode> {
-    let environment = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     let config = config::Config::load(&arguments.flags, &environment, arguments.cli.config.as_deref())?;
     let serves = matches!(arguments.cli.command, cli::Command::Serve(_));
     observe::logging::init(&config, serves);
@@ -51,6 +51,11 @@ fn dispatch(arguments: cli::Arguments) -> anyhow::Result<ExitCode> {
         cli::Command::Hub(command) => cmd::hub::run(&config, command),
         cli::Command::Config(cli::ConfigCommand::Show(arguments)) => cmd::config::show(&config, &arguments),
     }
+}
+
+/// A variable of this process's environment.
+fn environment(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
 fn finish(result: anyhow::Result<ExitCode>, verbose: u8) -> ExitCode {

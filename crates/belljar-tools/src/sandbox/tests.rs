@@ -82,6 +82,7 @@ async fn failure(name: &str, args: Value) -> String {
         progress: None,
         default_context: false,
         trace: None,
+        tools: None,
     };
     let output = registry().get(name).unwrap().call(&cx, args).await.unwrap();
     assert!(output.is_error, "{name}");

@@ -170,7 +170,8 @@ impl Tool for ExecuteCommand {
         let (env, trace) = (env.unwrap_or_default(), cx.trace.clone());
         let outcome = cx
             .watched(|live| {
-                let request = ExecRequest { argv, shell, cwd, env, timeout, live, every_byte: false, trace };
+                let request =
+                    ExecRequest { argv, shell, cwd, env, timeout, live, trace, ..ExecRequest::default() };
                 cx.service.exec(&cx.caller, &session.info.id, request, cx.cancel.clone())
             })
             .await

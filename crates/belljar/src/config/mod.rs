@@ -28,6 +28,8 @@ pub(crate) type Environment = dyn Fn(&str) -> Option<String>;
 pub(crate) struct Config {
     pub(crate) home: PathBuf,
     pub(crate) toolsets: Vec<String>,
+    /// Names of shipped ones, and files.
+    pub(crate) toolkits: Vec<String>,
     pub(crate) default_context: bool,
     /// File of other MCP servers.
     pub(crate) hub: Option<PathBuf>,
@@ -204,6 +206,7 @@ fn build(resolved: Vec<Resolved>) -> Config {
         otel_endpoint: values.text("otel.endpoint"),
         home,
         toolsets: values.list("toolsets"),
+        toolkits: values.list("toolkit"),
         default_context: values.switch("default_context"),
         hub: values.path("hub"),
         log: values.text("log"),

@@ -58,6 +58,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "File of other MCP servers (the usual mcpServers JSON) whose tools are offered too",
     ),
     setting(
+        "toolkit",
+        Accepts::OptionalList,
+        "",
+        "Toolkits that are offered too, by name (cicd, database) or file; the flag may be repeated",
+    ),
+    setting(
         "default_context",
         Accepts::Switch,
         "false",

@@ -60,6 +60,10 @@ impl Accepts {
         }
     }
 
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self, Self::List | Self::OptionalList)
+    }
+
     pub(crate) fn is_switch(&self) -> bool {
         matches!(self, Self::Switch)
     }

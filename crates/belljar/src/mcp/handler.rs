@@ -103,6 +103,7 @@ impl Handler {
     ) -> CallContext {
         CallContext {
             service: self.0.service.clone(),
+            tools: code_mode::tools(&self.0.offers, &self.0.service, &caller, trace.as_deref()),
             caller,
             cancel: context.ct.child_token(),
             progress: None,

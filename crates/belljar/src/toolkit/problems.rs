@@ -1,0 +1,64 @@
+//! What is wrong with a toolkit, with the line where it is.
+
+use std::{fmt, ops::Range};
+
+use toml::Spanned;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Problems {
+    /// As the user knows it.
+    file: String,
+    found: Vec<(usize, String)>,
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (line, message)) in self.found.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{}:{line}: {message}", self.file)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Collects problems, so that all of them are told at once.
+pub(super) struct Check<'a> {
+    text: &'a str,
+    problems: Problems,
+}
+
+impl<'a> Check<'a> {
+    pub(super) fn new(file: &str, text: &'a str) -> Self {
+        Self { text, problems: Problems { file: file.to_owned(), found: Vec::new() } }
+    }
+
+    pub(super) fn add(&mut self, span: Range<usize>, message: impl Into<String>) {
+        let before = self.text.get(..span.start).unwrap_or_default();
+        self.problems.found.push((before.matches('\n').count() + 1, message.into()));
+    }
+
+    pub(super) fn at<T>(&mut self, place: &Spanned<T>, message: impl Into<String>) {
+        self.add(place.span(), message);
+    }
+
+    /// The value, or `None` after its problem was noted.
+    pub(super) fn keep<T, V>(&mut self, place: &Spanned<T>, value: Result<V, String>) -> Option<V> {
+        value.map_err(|message| self.at(place, message)).ok()
+    }
+
+    pub(super) fn finish(mut self) -> Result<(), Problems> {
+        self.problems.found.sort_by_key(|(line, _)| *line);
+        if self.problems.found.is_empty() { Ok(()) } else { Err(self.problems) }
+    }
+
+    /// A file that is not even a toolkit by its form.
+    pub(super) fn malformed(mut self, error: &toml::de::Error) -> Problems {
+        let message = error.message().lines().collect::<Vec<_>>().join(" ");
+        self.add(error.span().unwrap_or_default(), message);
+        self.problems
+    }
+}
