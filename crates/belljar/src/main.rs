@@ -5,6 +5,7 @@ mod auth;
 mod backend;
 mod cli;
 mod cmd;
+mod code_mode;
 mod config;
 mod gateway;
 mod http;

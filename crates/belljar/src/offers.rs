@@ -19,6 +19,7 @@ use crate::{
     gateway::{Gateway, Upstream},
     mcp::{convert, resources::Files},
     observe::Outcome,
+    toolkit::Toolkit,
 };
 
 /// Names in the answer to a call of something that does not exist.
@@ -30,6 +31,7 @@ pub(crate) struct Offers {
     /// Asked one after the other, the first that knows a name or address answers.
     sources: Vec<Arc<dyn Source>>,
     gateway: Option<Arc<Gateway>>,
+    toolkits: Vec<Toolkit>,
 }
 
 /// Somebody who has resources or prompts. Tools come by the registry or by the gateway.
@@ -84,7 +86,7 @@ pub(crate) struct Answer {
 impl Offers {
     pub(crate) fn new(registry: Registry) -> Self {
         let own = registry.tools().iter().map(|tool| convert::tool(tool.spec())).collect();
-        Self { registry, own, sources: vec![Arc::new(Files)], gateway: None }
+        Self { registry, own, sources: vec![Arc::new(Files)], gateway: None, toolkits: Vec::new() }
     }
 
     pub(crate) fn with_source(mut self, source: Arc<dyn Source>) -> Self {
@@ -95,6 +97,30 @@ impl Offers {
     pub(crate) fn with_gateway(mut self, gateway: Arc<Gateway>) -> Self {
         self.gateway = Some(gateway.clone());
         self.with_source(gateway)
+    }
+
+    /// Their tools are in the registry, as far as they are to be listed; code in a sandbox may call all of them.
+    pub(crate) fn with_toolkits(mut self, toolkits: Vec<Toolkit>) -> Self {
+        self.sources.extend(toolkits.iter().map(|toolkit| Arc::new(toolkit.clone()) as Arc<dyn Source>));
+        self.toolkits = toolkits;
+        self
+    }
+
+    /// Whether there is anything beside our own tools.
+    pub(crate) fn has_more(&self) -> bool {
+        self.gateway.is_some() || !self.toolkits.is_empty()
+    }
+
+    pub(crate) fn toolkits(&self) -> &[Toolkit] {
+        &self.toolkits
+    }
+
+    /// Tools of other servers: the server, what it calls the tool, and the tool as we offer it.
+    pub(crate) async fn upstream(&self, wait: bool) -> Vec<(String, String, Tool)> {
+        match &self.gateway {
+            Some(gateway) => gateway.origins(wait).await,
+            None => Vec::new(),
+        }
     }
 
     pub(crate) fn instructions(&self) -> String {

@@ -13,9 +13,10 @@ use super::{Hold, Progress, Sources, TemplateError, build_atomically, capture, h
 
 const REQUIREMENTS: &str = include_str!("../../templates/python-requirements.txt");
 /// The kernel's sources: a template of its own, because they change more often than the packages.
-const KERNEL: [(&str, &str); 3] = [
+const KERNEL: [(&str, &str); 4] = [
     ("belljar_kernel.py", include_str!("../../../belljar-guest/kernels/python/belljar_kernel.py")),
     ("belljar_shell.py", include_str!("../../../belljar-guest/kernels/python/belljar_shell.py")),
+    ("belljar_tools.py", include_str!("../../../belljar-guest/kernels/python/belljar_tools.py")),
     ("belljar_zygote.py", include_str!("../../../belljar-guest/kernels/python/belljar_zygote.py")),
 ];
 /// Change it when the steps below change.

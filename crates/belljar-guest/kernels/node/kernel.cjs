@@ -166,6 +166,7 @@ function onRead(data) {
     chunks = [inbox.subarray(end)];
     have -= end;
     if (head.t === 'run') startRun(head.id, text, head.trace);
+    else if (head.t === 'answer') answered(head, text);
     else if (head.t === 'ping') send({ t: 'pong', id: head.id }, []);
     else if (head.t === 'interrupt') {
       swallowSignal();
@@ -303,6 +304,69 @@ display.image = (data, mime) => {
   const b = ArrayBuffer.isView(data) ? data : bytesOf(data);
   bundle({ [mime ?? imageMime(b) ?? 'image/png']: b });
 };
+
+// ---- tools: what whoever runs this code lets it call, see `tools` below ---------------------------------------------
+let calls = 0;
+const waiting = new Map();                       // number -> {id, resolve, reject}
+class ToolError extends Error { get name() { return 'ToolError'; } }
+
+function ask(name, body) {
+  if (run === null) return Promise.reject(new ToolError('Tools can be called while a cell runs'));
+  const number = ++calls, { id } = run;
+  return new Promise((resolve, reject) => {
+    waiting.set(number, { id, resolve, reject });
+    send({ t: 'tool', id, number, name }, body);
+  });
+}
+function answered({ number, ok }, text) {
+  const call = waiting.get(number);
+  waiting.delete(number);
+  if (call === undefined || run === null || call.id !== run.id) return;
+  if (ok) call.resolve(text); else call.reject(new ToolError(text));
+}
+
+const catalogue = new Map();                     // group -> Map(function -> {description, schema})
+async function learn() {
+  const list = parse(await ask(null, []));
+  catalogue.clear();
+  for (const { group, name, description, schema } of list) {
+    if (!catalogue.has(group)) catalogue.set(group, new Map());
+    catalogue.get(group).set(name, { description, schema });
+  }
+}
+
+// Known names are listed; any other may be tried, and the server says if there is no such tool.
+function tool(group, name) {
+  const full = `${group}.${name}`;
+  const call = async (args = {}) => {
+    if (args === null || typeof args !== 'object' || Array.isArray(args)) {
+      throw new TypeError(`tools.${full} takes one object with its arguments`);
+    }
+    return parse(await ask(full, [bytesOf(stringify(args))]));
+  };
+  defineProperty(call, 'name', { value: name });
+  const about = () => catalogue.get(group)?.get(name);
+  const lines = (s) => Object.entries(s?.properties ?? {}).map(([key, p]) =>
+    `  ${key}${(s.required ?? []).includes(key) ? '' : '?'}: ${p.type ?? 'any'}  ${p.description ?? ''}`.trimEnd());
+  defineProperty(call, 'schema', { get: () => about()?.schema });
+  defineProperty(call, 'doc', { get: () => about() && [about().description, '', ...lines(about().schema)].join('\n') });
+  return call;
+}
+function names(known, make, target = {}) {                    // an object whose members are made when they are asked for
+  const made = new Map(), plain = (key) => typeof key === 'string' && /^[A-Za-z_]\w*$/.test(key) && key !== 'then';
+  const get = (target, key) => {
+    if (key in target || !plain(key) || /^(?:toJSON|constructor|inspect|default)$/.test(key)) return target[key];
+    if (!made.has(key)) made.set(key, make(key));
+    return made.get(key);
+  };
+  const ownKeys = (target) => [...Reflect.ownKeys(target), ...known()];
+  const getOwnPropertyDescriptor = (target, key) => Reflect.getOwnPropertyDescriptor(target, key)
+    ?? (known().includes(key) ? { value: get(target, key), enumerable: true, configurable: true } : undefined);
+  return new Proxy(target, { get, ownKeys, getOwnPropertyDescriptor });
+}
+const tools = names(() => [...catalogue.keys()],
+  (group) => names(() => [...(catalogue.get(group)?.keys() ?? [])], (name) => tool(group, name)),
+  defineProperty({}, 'ToolError', { value: ToolError }));
 
 // ---- errors --------------------------------------------------------------------------------------------------------
 const isError = (e) => isNativeError(e) || e instanceof Error;
@@ -628,6 +692,7 @@ function draining(me) {
 
 function finish(me) {
   run = null;
+  if (waiting.size) waiting.clear();             // nobody is there to be told
   if (poll !== null) { clearTimeout(poll); poll = null; }
   awaited = undefined;
   if (me.pending) connect(); else post('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
@@ -655,7 +720,20 @@ function installGlobals() {
   process.execArgv = [];
   process.mainModule = main;                     // require.main === module holds in a cell
   main._compile('module.exports = { require, load: (s, o) => import(s, o) };', file);
-  const { require: req, load } = main.exports;
+  const { require: req, load: loadModule } = main.exports;
+  // A module `tools` of the user's own comes first.
+  const isTools = (e, s) => s === 'tools' && /^(?:ERR_)?MODULE_NOT_FOUND$/.test(e?.code);
+  const load = (s, o) => loadModule(s, o).catch(async (e) => {
+    if (!isTools(e, s)) throw e;
+    await learn();
+    return { __proto__: null, default: tools, ToolError, ...tools };
+  });
+  const resolve = Module._resolveFilename, loadFile = Module._load;
+  Module._load = function(request, ...rest) {
+    if (request !== 'tools') return apply(loadFile, this, [request, ...rest]);
+    try { apply(resolve, Module, [request, ...rest]); } catch (e) { if (isTools(e, request)) return tools; throw e; }
+    return apply(loadFile, this, [request, ...rest]);
+  };
   main.exports = {};
   req.main = main;
   const href = (f) => (path.isAbsolute(f) ? require('url').pathToFileURL(f).href : f);

@@ -30,6 +30,7 @@ import struct
 import sys
 import threading
 
+from belljar_tools import Bridge, Finder
 from belljar_shell import INLINE, Output, Shell, describe  # before IPython, which it trims
 
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
@@ -114,6 +115,8 @@ class Kernel:
         self.figure = self.gcf = None
         self.shown = set()
         self.cells = collections.deque()
+        self.bridge = Bridge(self, frame, _decode)  # to the tools of whoever runs this
+        sys.meta_path.append(Finder(self.bridge))
         self.trace = None  # what the last run was told as its TRACEPARENT
         self.spares = ()
         self.output = Output()
@@ -208,6 +211,8 @@ class Kernel:
 
     def receive(self):
         """The next frame. What came with it belongs to the frame after: an interrupt and a run may arrive together."""
+        if self.bridge.reading:
+            self.bridge.let_go()
         data, need, head = self.unread, 8, 0
         while True:
             if need == 8 and len(data) >= 8:
@@ -221,6 +226,29 @@ class Kernel:
             data += chunk
         self.unread = data[need:]
         return _decode(data[8:8 + head].decode())[0], data[8 + head:need].decode("utf-8", "replace")
+
+    def take_in(self):
+        """Whatever has arrived, without waiting for more."""
+        try:
+            chunk = self.sock.recv(1 << 18, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        if not chunk:
+            _exit(0)
+        self.unread += chunk
+
+    def frames(self):
+        """Takes all whole frames out of what has arrived: (JSON, body, bytes)."""
+        frames, at, data = [], 0, self.unread
+        while len(data) - at >= 8:
+            size, head = struct.unpack_from("<II", data, at)
+            if len(data) - at < 4 + size:
+                break
+            raw = bytes(data[at:at + 4 + size])
+            frames.append((_decode(raw[8:8 + head].decode())[0], raw[8 + head:], raw))
+            at += 4 + size
+        del data[:at]
+        return frames
 
     def interrupt_waits(self):
         """Whether this run was interrupted before it began: the signal is lost then, but its frame came first."""
@@ -517,6 +545,7 @@ class Kernel:
         self.output.after_fork()
         if self.sock is not None:
             self.lock = threading.Lock()
+            self.bridge.after_fork()
             self.sock.close()
             for _, spare, _ in self.spares:
                 os.close(spare)

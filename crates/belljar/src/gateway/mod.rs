@@ -113,6 +113,16 @@ impl Gateway {
         listing.clone()
     }
 
+    /// Every tool with its server and what that calls it; `wait` as for [`Self::listing`].
+    pub(crate) async fn origins(&self, wait: bool) -> Vec<(String, String, Tool)> {
+        let listing = if wait { self.listing().await } else { self.listing_now() };
+        let origin = |tool: &Tool| {
+            let (server, name) = listing.tool_names.get(&*tool.name)?.clone();
+            Some((server, name, tool.clone()))
+        };
+        listing.tools.iter().filter_map(origin).collect()
+    }
+
     pub(crate) fn tool_now(&self, name: &str) -> Option<Tool> {
         self.listing_now().tools.iter().find(|tool| tool.name == name).cloned()
     }

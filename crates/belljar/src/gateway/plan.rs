@@ -4,22 +4,20 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use belljar_hub::{Hub, HubConfig};
-use belljar_tools::{
-    Options, Registry,
-    registry::{ALL, UnknownToolset},
-};
+use belljar_tools::registry::ALL;
 
 use super::{Gateway, glass::Glass};
 use crate::{
     config::{Config, Origin},
     offers::Offers,
+    toolkit::{self, Tooling},
 };
 
 /// The name that stands for all servers of the hub.
 const TOOLSET: &str = "hub";
 
 pub(crate) struct Plan {
-    registry: Registry,
+    tooling: Tooling,
     hub: Option<HubConfig>,
 }
 
@@ -34,13 +32,10 @@ impl Plan {
                 config.origin("toolsets")
             );
         }
-        let options = Options { settings: config.service.clone(), default_context: config.default_context };
-        let registry = Registry::new(&own, &options).map_err(|unknown: UnknownToolset| {
-            anyhow::anyhow!("{}: {unknown}, {TOOLSET}", config.origin("toolsets"))
-        })?;
+        let tooling = toolkit::tooling(config, &own, TOOLSET)?;
         // Who names toolsets gets those and no others.
         let wanted = named(TOOLSET) || named(ALL) || *config.origin("toolsets") == Origin::Default;
-        Ok(Self { registry, hub: hub.filter(|_| wanted) })
+        Ok(Self { tooling, hub: hub.filter(|_| wanted) })
     }
 
     /// The servers of the hub and nothing else, for whoever looks at them.
@@ -54,9 +49,9 @@ impl Plan {
 
     /// Begins to connect. Needs a runtime.
     pub(crate) fn open(self, config: &Config) -> anyhow::Result<Arc<Offers>> {
-        let Self { registry, hub } = self;
+        let Self { tooling: Tooling { registry, toolkits }, hub } = self;
         let names: Vec<_> = registry.tools().iter().map(|tool| tool.spec().name.to_string()).collect();
-        let offers = Offers::new(registry);
+        let offers = Offers::new(registry).with_toolkits(toolkits);
         let Some(mut hub) = hub else { return Ok(Arc::new(offers)) };
         let glass = Glass::put_over(&mut hub, config)?;
         let gateway = Gateway::new(Hub::start(hub), glass, names.iter().map(String::as_str));

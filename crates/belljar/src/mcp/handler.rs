@@ -23,7 +23,7 @@ use super::{
     changes, observed,
     tasks::{Tasks, Work},
 };
-use crate::{auth::Identity, observe::Outcome, offers::Offers};
+use crate::{auth::Identity, code_mode, observe::Outcome, offers::Offers};
 
 /// How long a client may keep the list of tools: it changes only with the server's settings.
 const TOOLS_TTL_MS: u64 = 300_000;

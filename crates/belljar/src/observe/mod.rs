@@ -15,6 +15,8 @@ pub(crate) use traces::{TraceParent, Traces};
 pub(crate) enum Door {
     Stdio,
     Http,
+    /// Code in a sandbox called it.
+    Code,
 }
 
 impl Door {
@@ -22,6 +24,7 @@ impl Door {
         match self {
             Self::Stdio => "stdio",
             Self::Http => "http",
+            Self::Code => "code",
         }
     }
 }

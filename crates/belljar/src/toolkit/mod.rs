@@ -10,6 +10,7 @@ mod http;
 mod problems;
 mod prompts;
 mod resources;
+mod source;
 mod sql;
 mod template;
 mod tool;
@@ -17,9 +18,9 @@ mod tool;
 use std::{path::Path, sync::Arc};
 
 use anyhow::{Context, bail};
-use belljar_tools::{MoreTools, Options, Tool};
+use belljar_tools::{MoreTools, Options, Registry, RegistryError, Tool};
 
-use crate::config::Environment;
+use crate::config::{Config, Environment, Origin};
 pub(crate) use prompts::Prompt;
 pub(crate) use resources::Resource;
 
@@ -49,6 +50,31 @@ impl Toolkit {
             tools: self.tools.clone(),
         }
     }
+}
+
+/// What the settings ask for: our tools and those of toolkits, as far as they are listed, and the toolkits.
+pub(crate) struct Tooling {
+    pub(crate) registry: Registry,
+    pub(crate) toolkits: Vec<Toolkit>,
+}
+
+/// Reads what the tools depend on, so that a bad toolset or toolkit is told before anything starts.
+///
+/// `also` is the name of another toolset, for whoever misspells one.
+pub(crate) fn tooling(config: &Config, toolsets: &[&String], also: &str) -> anyhow::Result<Tooling> {
+    let options = Options { settings: config.service.clone(), default_context: config.default_context };
+    let toolkits = load(&config.toolkits, &crate::environment, &options)?;
+    let more: Vec<_> = toolkits.iter().map(Toolkit::toolset).collect();
+    let mut toolsets = toolsets.to_vec();
+    // Who names toolsets gets exactly those.
+    if *config.origin("toolsets") == Origin::Default {
+        toolsets.extend(toolkits.iter().map(|toolkit| &toolkit.name));
+    }
+    let registry = Registry::with(&toolsets, &options, &more).map_err(|error| {
+        let also = if matches!(error, RegistryError::UnknownToolset { .. }) { format!(", {also}") } else { String::new() };
+        anyhow::anyhow!("{}: {error}{also}", config.origin("toolsets"))
+    })?;
+    Ok(Tooling { registry, toolkits })
 }
 
 /// The toolkits of these names and files, in this order.

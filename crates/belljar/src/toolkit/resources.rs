@@ -70,11 +70,7 @@ impl Resource {
     pub(crate) async fn read(&self) -> Result<String, String> {
         match &self.source {
             Source::Text(text) => Ok(text.clone()),
-            Source::Query(database, query) => {
-                let rows = database.read_fixed(query).await?;
-                // One row is an object, not a list of one.
-                Ok(format!("{:#}", if query.is_single() { rows.first() } else { rows.objects() }))
-            }
+            Source::Query(database, query) => Ok(format!("{:#}", database.read_fixed(query).await?)),
         }
     }
 }

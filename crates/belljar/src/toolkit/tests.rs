@@ -1,7 +1,6 @@
 //! What is wrong with a file is told with its line; what is shipped is right.
 
 use belljar_sandbox::Settings;
-use belljar_tools::Registry;
 use serde_json::json;
 
 use super::*;

@@ -209,11 +209,13 @@ impl Database {
     }
 
     /// For a resource.
-    pub(super) async fn read_fixed(&self, query: &Query) -> Result<Rows, String> {
+    pub(super) async fn read_fixed(&self, query: &Query) -> Result<Value, String> {
         let read = async {
             let (engine, _) = self.target()?;
             let (sql, _) = query.bind(engine, &Map::new())?;
-            self.read(&sql, &[]).await
+            let rows = self.read(&sql, &[]).await?;
+            // One row is an object, not a list of one.
+            Ok::<_, ToolError>(if query.single { rows.first() } else { rows.objects() })
         };
         read.await.map_err(|error| match error {
             ToolError::Tell { message, .. } | ToolError::Fatal(message) => message,
@@ -255,10 +257,6 @@ impl Query {
             }
             _ => Err("a query is a text, or a table with one for sqlite, postgres and mysql".to_owned()),
         }
-    }
-
-    pub(super) fn is_single(&self) -> bool {
-        self.single
     }
 
     /// The text with placeholders, and what they stand for.

@@ -56,11 +56,11 @@ impl Rows {
         true
     }
 
-    pub(in super::super) fn objects(&self) -> Value {
+    pub(super) fn objects(&self) -> Value {
         self.rows.iter().cloned().map(Value::Object).collect()
     }
 
-    pub(in super::super) fn first(&self) -> Value {
+    pub(super) fn first(&self) -> Value {
         self.rows.first().cloned().map_or(Value::Null, Value::Object)
     }
 
