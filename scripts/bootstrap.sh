@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Belljar needs on Debian or Ubuntu, and only that. Says what it does; safe to repeat.
 #
-#   scripts/bootstrap.sh [run|test]     test also needs npm, rustfmt and clippy
+#   scripts/bootstrap.sh [run|test]     test also needs npm, PostgreSQL, rustfmt and clippy
 #
 # On other systems, and for what cannot be installed, it names the command that would.
 set -euo pipefail
@@ -40,6 +40,9 @@ node_version() { "$node" -p process.versions.node 2>/dev/null || echo 0; }
 browser=${BELLJAR_BROWSER:-/usr/lib/chromium/chromium-headless-shell}
 has_fonts() { [ -n "$(find /usr/share/fonts \( -name '*.ttf' -o -name '*.otf' \) -print -quit 2>/dev/null)" ]; }
 
+has_postgres() { compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; }
+has_mariadb() { [ -x /usr/sbin/mariadbd ]; }
+
 packages() {
     local list=()
     can_link || list+=(gcc libc6-dev)
@@ -52,6 +55,11 @@ packages() {
     if [ "$purpose" = test ]; then
         has npm || list+=(npm)
         has zip || list+=(zip)
+    fi
+    # The databases that toolkits are tested with.
+    if [ "$purpose" = test ]; then
+        has_postgres || list+=(postgresql)
+        has_mariadb || list+=(mariadb-server)
     fi
     [ ${#list[@]} -eq 0 ] || printf '%s\n' "${list[@]}"
 }
@@ -145,6 +153,7 @@ check_the_rest() {
         fi
     fi
     [ "$purpose" != test ] || has npm || missing+=("npm: apt-get install npm")
+    [ "$purpose" != test ] || has_postgres || missing+=("PostgreSQL, for tests: apt-get install postgresql")
 }
 
 mapfile -t wanted < <(packages)

@@ -10,7 +10,7 @@ belljar=target/release/belljar
 export BELLJAR_TEST_PATIENCE=${BELLJAR_TEST_PATIENCE:-4}
 passed=() failed=() skipped=() unsteady=()
 
-phases=(bootstrap format guest lint build templates rust kernels walker clients http hub packaging conformance dependencies)
+phases=(bootstrap format guest lint build templates rust kernels walker clients http hub toolkits packaging conformance dependencies)
 
 do_bootstrap() { scripts/bootstrap.sh test; }
 do_format() { cargo fmt --all -- --check; }
@@ -34,6 +34,9 @@ do_kernels() { scripts/with-template.sh python3 -m unittest discover -s tests/ke
 do_walker() { tests/browser/run.sh; }
 
 do_clients() { tests/clients/run.sh; }
+
+# Tools from files, on real databases, and code that calls them.
+do_toolkits() { tests/toolkits/run.sh; }
 
 # The HTTP door without any client library, and what the protocol's own suite and inspector say of it.
 do_http() { tests/http/run.sh; }

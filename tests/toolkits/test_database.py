@@ -6,7 +6,7 @@ import sqlite3
 import unittest
 
 import databases
-from harness import Case, Server, directory
+from harness import Case, Server, directory, settle
 
 TOOLS = ["query_database", "insert_data", "update_data", "get_table_schema"]
 DATABASE = ("--toolkit", "database", "--toolsets", "database")
@@ -143,12 +143,10 @@ class PostgreSql(Database, Case):
         "SET TRANSACTION READ WRITE",
         "SELECT set_config('transaction_read_only', 'off', false), forget_everybody()",
         "SELECT query_to_xml('DELETE FROM users', true, true, '')",
-        "SELECT lo_create(0)",
         "SELECT * FROM users FOR UPDATE",
         "DO $$ BEGIN DELETE FROM users; END $$",
         "EXPLAIN ANALYZE DELETE FROM users",
         "CALL empty_users()",
-        "LOCK TABLE users",
         "REFRESH MATERIALIZED VIEW adults",
         "SELECT pg_read_file('/etc/passwd')",
         "BEGIN; DELETE FROM users; COMMIT",
@@ -203,6 +201,15 @@ class PostgreSql(Database, Case):
             self.addCleanup(server.close)
             result = server.wait(server.client.call_tool("ask", {"q": "SELECT pg_sleep(3600)"}))
         self.assertIn("statement timeout", result.content[0].text)
+
+    def test_what_the_transaction_allows_ends_with_it(self):
+        for harmless in ["SELECT lo_create(0)", "LOCK TABLE users", "SELECT pg_advisory_lock(1)"]:
+            with self.subTest(harmless):
+                self.result("query_database", query=harmless)
+        self.assertEqual(self.database.sql("SELECT count(*) FROM pg_largeobject_metadata", "shop"), "0")
+        locks = lambda: self.database.sql("SELECT count(*) FROM pg_locks WHERE locktype IN ('advisory', 'relation')"
+                                          " AND pid <> pg_backend_pid()", "shop")
+        settle(lambda: locks() == "0", "locks are held")
 
     def test_a_schema_may_be_named(self):
         self.assertEqual(self.call("get_table_schema", table="public.users")["table"], "public.users")

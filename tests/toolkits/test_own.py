@@ -79,8 +79,8 @@ class Wrong(unittest.TestCase):
             path = place / "wrong.toml"
             path.write_text(OWN.replace("{words}\"]", "--all={words}\"]").replace('name = "wait"', 'name = "show"'))
             told = self.start("--toolkit", str(path))
-        self.assertIn(f"{path}:13: \"--all={{words}}\": a parameter is a whole argument", told)
-        self.assertIn(f"{path}:19: there is another tool \"show\"", told)
+        self.assertIn(f"{path}:14: \"--all={{words}}\": a parameter is a whole argument", told)
+        self.assertIn(f"{path}:20: there is another tool \"show\"", told)
 
     def test_a_toolkit_that_is_not_there(self):
         self.assertIn("there is no toolkit \"nothing\"", self.start("--toolkit", "nothing"))

@@ -381,13 +381,9 @@ mod tests {
 
     #[test]
     fn a_body_is_filled_by_structure() {
-        let parameters = Parameters {
-            properties: [("title", json!({})), ("labels", json!({}))]
-                .into_iter()
-                .map(|(name, schema)| (name.to_owned(), schema))
-                .collect(),
-            ..Parameters::default()
-        };
+        let mut parameters = Parameters::default();
+        parameters.offer("title", json!({}));
+        parameters.offer("labels", json!({}));
         let body: toml::Table = "a = '{title}'\nb = ['x {title}', 1]\nc = '{labels}'".parse().unwrap();
         let body = Body::parse(&toml::Value::Table(body), &parameters).unwrap();
         let hostile = "\", \"admin\": true, \"x\": \"";

@@ -17,7 +17,7 @@ use super::{Failure, Limits, Rows, Table, rows::hex, table::Column};
 
 /// Whether `INTO OUTFILE` and `LOAD_FILE` would work: a read-only transaction does not prevent them.
 const POWER: &str = "SELECT COUNT(*) FROM information_schema.user_privileges \
-    WHERE privilege_type = 'FILE' AND @@secure_file_priv IS NOT NULL";
+    WHERE privilege_type = 'FILE'";
 
 const COLUMNS: &str = "SELECT CAST(table_name AS CHAR), CAST(column_name AS CHAR), CAST(column_type AS CHAR), \
     is_nullable = 'YES', CAST(column_default AS CHAR), column_key = 'PRI' FROM information_schema.columns \

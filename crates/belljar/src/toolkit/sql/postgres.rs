@@ -103,7 +103,6 @@ async fn connect(url: &str, limits: Limits) -> Result<PgConnection, Failure> {
     let options = PgConnectOptions::from_str(url)
         .map_err(|error| Failure::Unreachable(format!("its URL is unusable: {error}")))?
         .application_name("belljar")
-        .statement_cache_capacity(0)
         .options([("statement_timeout", limits.time.as_millis().to_string())])
         .disable_statement_logging();
     options.connect().await.map_err(|error| Failure::Unreachable(error.to_string()))
@@ -117,7 +116,8 @@ async fn query(
     to_the_end: bool,
 ) -> Result<Rows, Failure> {
     // In the mode that reads, the text is a model's: what it may do is the transaction's business. Otherwise it is ours.
-    let mut statement = sqlx::query(AssertSqlSafe(sql)).persistent(false);
+    // It has a name of its own, because asking for the types of its result would replace an unnamed one.
+    let mut statement = sqlx::query(AssertSqlSafe(sql));
     for value in bound {
         statement = bind(statement, value);
     }

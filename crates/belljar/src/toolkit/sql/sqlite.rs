@@ -146,6 +146,10 @@ fn query(
     let mut rows = Rows::new(limits.rows);
     rows.set_columns(statement.column_names().into_iter());
     let columns = statement.column_count();
+    // What returns nothing has another purpose than reading, even if it has nothing to do this time.
+    if !to_the_end && (columns == 0 || !statement.readonly()) {
+        return Err(rusqlite::Error::InvalidQuery);
+    }
     let mut found = statement.query(rusqlite::params_from_iter(bound.iter().map(cell)))?;
     let mut seen = 0;
     while let Some(row) = found.next()? {
