@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 PAGES = HERE / "pages"
 SOURCES = HERE.parent.parent / "crates" / "belljar-guest" / "browser"
 ORDER = ["text.js", "names.js", "snapshot.js", "actions.js", "extract.js"]
-PATIENCE = 15
+PATIENCE = 60
 CHROMIUMS = [
     "/usr/lib/chromium/chromium-headless-shell",
     "/usr/lib/chromium/chromium",
@@ -241,10 +241,21 @@ class Site:
 _shared = {}
 
 
+def start_browser():
+    """Now and then Chromium ends while it starts; then it is started once more."""
+    browser = Browser()
+    try:
+        browser.send("Browser.getVersion")
+    except (CdpError, OSError):
+        browser.close()
+        browser = Browser()
+    return browser
+
+
 def shared():
     """One browser and one site for all tests."""
     if not _shared:
-        _shared["browser"] = Browser()
+        _shared["browser"] = start_browser()
         _shared["site"] = Site()
         atexit.register(_shared["browser"].close)
     return _shared["browser"], _shared["site"]

@@ -41,6 +41,12 @@ class Browser:
                 return message
             self.events.append(message)
 
+    def lives(self):
+        try:
+            return "result" in self.call("Browser.getVersion", {}, None)
+        except (EOFError, OSError):
+            return False
+
     def event(self, method):
         while True:
             for at, event in enumerate(self.events):
@@ -50,6 +56,16 @@ class Browser:
 
 
 def start(id):
+    """Now and then Chromium ends while it starts; then it is started once more, as the guest does."""
+    packet = launch(id)
+    if packet["t"] == "browser" and not browsers[id].lives():
+        packet = launch(id)
+        while "already" in packet.get("message", ""):  # its place is not free yet
+            packet = launch(id)
+    return packet
+
+
+def launch(id):
     control.send(json.dumps({"t": "browser", "id": id}).encode())
     packet, fds = receive()
     if packet["t"] == "browser":

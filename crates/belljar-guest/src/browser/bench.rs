@@ -1,7 +1,7 @@
 //! A real browser and a small web server for tests.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     os::{fd::AsRawFd, unix::process::CommandExt},
     path::PathBuf,
     process::{Child, Command, Stdio},
@@ -32,10 +32,15 @@ const FLAGS: [&str; 10] = [
     "about:blank",
 ];
 
+/// Nothing here takes longer unless it takes for ever.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
 pub(super) struct Bench {
     pub(super) actor: Actor,
     pub(super) dir: tempfile::TempDir,
     pub(super) children: Rc<RefCell<Vec<Child>>>,
+    /// Browsers that are killed as soon as they are started, from now on.
+    pub(super) stillborn: Rc<Cell<u32>>,
     /// Of the web server.
     pub(super) port: u16,
 }
@@ -69,14 +74,23 @@ pub(super) fn with_browser(routes: Routes, test: impl AsyncFnOnce(&mut Bench)) {
         });
         let dir = tempfile::tempdir().unwrap();
         let children = Rc::new(RefCell::new(Vec::new()));
-        let (profile, started) = (dir.path().join("profile"), Rc::clone(&children));
+        let stillborn = Rc::new(Cell::new(0));
+        let (profile, started, doomed) =
+            (dir.path().join("profile"), Rc::clone(&children), Rc::clone(&stillborn));
         let launch: Launch = Box::new(move || {
             let stream = start(program, &profile, &started);
+            if doomed.get() > 0 {
+                doomed.set(doomed.get() - 1);
+                let mut children = started.borrow_mut();
+                let child = children.last_mut().unwrap();
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
             Box::pin(async move { stream.and_then(crate::wires::stream).map_err(|e| e.to_string()) })
         });
         let downloads = dir.path().join("downloads").to_str().unwrap().to_owned();
         let actor = Actor { launch, downloads, live: None, ended: false };
-        test(&mut Bench { actor, dir, children, port }).await;
+        test(&mut Bench { actor, dir, children, stillborn, port }).await;
     });
 }
 
@@ -149,7 +163,7 @@ impl Bench {
     }
 
     pub(super) async fn try_do(&mut self, browse: Browse) -> Result<Browsed, Problem> {
-        self.within(Duration::from_secs(20), browse).await.map(|(browsed, _)| browsed)
+        self.within(PATIENCE, browse).await.map(|(browsed, _)| browsed)
     }
 
     pub(super) async fn ok(&mut self, browse: Browse) -> Browsed {

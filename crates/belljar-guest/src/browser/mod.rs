@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use crate::connection::Interrupt;
-use cdp::Cdp;
+use cdp::{Cdp, CdpError};
 use page::{Page, refused};
 use state::{Shared, Tab};
 use text::line_of;
@@ -43,8 +43,9 @@ const DOWNLOADS: &str = "/workspace/downloads";
 /// Calls that may wait for the one before them.
 const QUEUE: usize = 64;
 const START_LIMIT: Duration = Duration::from_secs(30);
+const STARTS: u32 = 2;
 /// A page that does not answer a trifle is busy with a script of its own.
-const PING_LIMIT: Duration = Duration::from_millis(200);
+const PING_LIMIT: Duration = Duration::from_millis(500);
 
 pub(crate) type Launch = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<UnixStream, String>>>>>;
 
@@ -218,9 +219,19 @@ impl Actor {
         }
     }
 
+    /// Now and then Chromium ends while it starts; another then does not.
     async fn start(&self) -> Result<Live, Problem> {
-        let no_browser = |message: String| Problem::NoBrowser { message: line_of(&message, 1000) };
-        let stream = (self.launch)().await.map_err(no_browser)?;
+        for _ in 0..STARTS {
+            if let Some(live) = self.start_once().await? {
+                return Ok(live);
+            }
+        }
+        Err(no_browser(&format!("it ended while starting, {STARTS} times in a row")))
+    }
+
+    /// `None` when it has ended before it was ready.
+    async fn start_once(&self) -> Result<Option<Live>, Problem> {
+        let stream = (self.launch)().await.map_err(|message| no_browser(&message))?;
         let shared = Rc::new(Shared::default());
         let (handler, end) = (Rc::clone(&shared), Rc::clone(&shared));
         let cdp = Cdp::connect(
@@ -231,28 +242,38 @@ impl Actor {
                 end.touch();
             },
         );
-        let live = Live { cdp: Rc::clone(&cdp), shared: Rc::clone(&shared) };
+        let live = Live { cdp, shared };
+        match self.set_up(&live).await {
+            Err(CdpError::Gone) => Ok(None),
+            Err(e) => Err(no_browser(&format!("it does not answer as a browser does: {e}"))),
+            Ok(()) => Ok(Some(live)),
+        }
+    }
+
+    async fn set_up(&self, Live { cdp, shared }: &Live) -> Result<(), CdpError> {
         let downloads = json!({ "behavior": "allow", "downloadPath": self.downloads, "eventsEnabled": true });
         let attach = json!({ "autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true });
         drop(cdp.send("", "Target.setDiscoverTargets", json!({ "discover": true })));
         let downloads = cdp.send("", "Browser.setDownloadBehavior", downloads);
         let attached = cdp.send("", "Target.setAutoAttach", attach);
         let targets = cdp.send("", "Target.getTargets", json!({}));
-        let failed = |e: cdp::CdpError| no_browser(format!("it does not answer as a browser does: {e}"));
-        downloads.value().await.map_err(failed)?;
-        attached.value().await.map_err(failed)?;
-        let targets = targets.value().await.map_err(failed)?;
+        downloads.value().await?;
+        attached.value().await?;
+        let targets = targets.value().await?;
         let is_page = |target: &Value| target["type"] == "page";
         if !targets["targetInfos"].as_array().is_some_and(|targets| targets.iter().any(is_page)) {
-            let blank = json!({ "url": "about:blank" });
-            cdp.call("", "Target.createTarget", blank).await.map_err(failed)?;
+            cdp.call("", "Target.createTarget", json!({ "url": "about:blank" })).await?;
         }
-        shared.until(|state| (state.gone || state.tabs.iter().any(is_set_up)).then_some(())).await;
-        match shared.state.borrow().gone {
-            true => Err(no_browser("it ended while starting".into())),
-            false => Ok(live),
-        }
+        let ready = shared.until(|state| {
+            let ready = state.tabs.iter().any(is_set_up).then_some(Ok(()));
+            if state.gone { Some(Err(CdpError::Gone)) } else { ready }
+        });
+        ready.await
     }
+}
+
+fn no_browser(message: &str) -> Problem {
+    Problem::NoBrowser { message: line_of(message, 1000) }
 }
 
 fn open_dialog(page: &Page) -> Option<String> {

@@ -6,7 +6,7 @@ use belljar_proto::{Browse, MAX_TABS, MouseButton, Problem, ScrollTo};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::bench::{Bench, click, no_pages, with_browser};
+use super::bench::{Bench, PATIENCE, click, no_pages, with_browser};
 
 #[test]
 fn pages_are_opened_read_clicked_and_written_into() {
@@ -143,14 +143,19 @@ fn dialogs_wait_for_an_answer_and_alerts_do_not() {
 fn scripts_that_never_end_do_not_take_the_tab() {
     with_browser(no_pages, async |b| {
         b.show("<button id=l onclick='for(;;) alert(1)'>loop</button><button id=h onclick='for(;;);'>hang</button>").await;
-        let looped = b.within(Duration::from_secs(10), click("#l")).await;
+        let looped = b.try_do(click("#l")).await;
         let told = format!("{looped:?} {:?}", b.snapshot().await);
         assert!(told.contains("alerts in a loop"), "{told}");
-        let hung = b.within(Duration::from_secs(1), click("#h")).await;
-        assert!(
-            matches!(&hung, Err(Problem::TimedOut { message }) if message.contains("script")),
-            "{hung:?}"
-        );
+        // On a busy machine the time may be over before the button was found.
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let hung = b.within(Duration::from_secs(2), click("#h")).await;
+            let Err(Problem::TimedOut { message }) = hung else { panic!("{hung:?}") };
+            if message.contains("busy with a script") {
+                break;
+            }
+            assert!(Instant::now() < end, "{message}");
+        }
         assert!(b.elements().await.contains("hang"), "the page can be used again");
     });
 }
@@ -279,7 +284,7 @@ fn actions_tell_what_they_led_to() {
 
         let mut told = b.click("[href='/file']").await.changes;
         let path = b.dir.path().join("downloads/data.csv");
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + PATIENCE;
         while !told.iter().any(|note| note.starts_with("download: ")) && Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(50)).await;
             told.extend(b.snapshot().await.changes);
@@ -347,6 +352,23 @@ fn a_crash_is_told_and_survived() {
 }
 
 #[test]
+fn a_browser_that_ends_while_it_starts_is_started_once_more() {
+    with_browser(no_pages, async |b| {
+        b.stillborn.set(1);
+        b.show("<button>here</button>").await;
+        assert!(b.elements().await.contains("here"));
+        b.actor.live = None;
+        b.stillborn.set(2);
+        let refused = b.try_do(Browse::Goto { url: "about:blank".into() }).await;
+        assert!(
+            matches!(&refused, Err(Problem::NoBrowser { message }) if message.contains("2 times in a row")),
+            "{refused:?}"
+        );
+        assert_eq!(b.goto("about:blank").await.url, "about:blank");
+    });
+}
+
+#[test]
 fn there_are_never_too_many_tabs() {
     with_browser(no_pages, async |b| {
         b.show("<button onclick=\"for (let i = 0; i < 60; i++) window.open('about:blank')\">many</button>")
@@ -375,7 +397,7 @@ fn pictures_documents_values_and_logs_come_back() {
             [(None, false, true), (Some("button".to_owned()), false, false), (None, true, false)]
         {
             let (browsed, body) = b
-                .within(Duration::from_secs(20), Browse::Screenshot { target, full_page, marks })
+                .within(PATIENCE, Browse::Screenshot { target, full_page, marks })
                 .await
                 .unwrap();
             assert_eq!(browsed.mime.as_deref(), Some("image/png"));
@@ -450,7 +472,7 @@ fn frames_in_frames_are_scrolled_to() {
         assert!(b.elements().await.contains("hit 127.0.0.1"));
         let (_, body) = b
             .within(
-                Duration::from_secs(20),
+                PATIENCE,
                 Browse::Screenshot { target: Some(target), full_page: false, marks: false },
             )
             .await
