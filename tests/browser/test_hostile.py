@@ -65,7 +65,7 @@ class Hostile(PageTest):
                  "childElementCount", "querySelectorAll", "tabIndex", "isContentEditable"]
         fields = "".join(f'<input name="{name}" aria-label="{name}">' for name in names)
         images = "".join(f'<img name="{name}" src="data:,">' for name in ["body", "documentElement", "activeElement", "title", "querySelectorAll", "elementFromPoint"])
-        self.show(f'<form tabindex=0 aria-label=F>{fields}<button id=b onclick="window.n=1">Go</button></form>{images}')
+        self.show(f'<form tabindex=0 aria-label=F>{fields}<button type=button id=b onclick="window.n=1">Go</button></form>{images}')
         lines = self.page.lines()
         for name in names:
             self.assertTrue(any(f'textbox "{name}"' in line for line in lines), name)

@@ -64,7 +64,7 @@ class Lines(PageTest):
         shown = [" " * indent + line for _, indent, line in snapshot["lines"]]
         self.assertEqual(shown, [
             'banner:', ' [ref_1] link "Logo" -> /', 'navigation "Main":', ' [ref_2] link "One" -> /1',
-            'main:', ' # Title', ' ## Empty part', ' ## Part', ' [ref_3] button "Go"'])
+            'main:', ' # Title', ' ## Part', ' [ref_3] button "Go"'])
         self.assertEqual(snapshot["text"], ["# Title", "Text", "## Empty part", "x", "## Part"])
 
     def test_groups_and_headings_that_are_links(self):
@@ -107,7 +107,7 @@ class Lines(PageTest):
         lines = self.lines_of('<ul><li>Ann <button>Edit</button><li>Bob <button>Edit</button></ul>' + rows(2))
         self.assertEqual([line for line in lines if "button" in line], [
             '[ref_1] button "Edit" in "Ann"', '[ref_2] button "Edit" in "Bob"',
-            '[ref_3] button "Open" in "0 | Customer 0 | c0@example.test"', '[ref_4] button "Open" in "1 | Customer 1 | c1@example.test"'])
+            '[ref_3] button "Open" in "0 | Customer 0"', '[ref_4] button "Open" in "1 | Customer 1"'])
 
     def test_modal_dialogs_hide_the_page_behind(self):
         snapshot = self.show('<button>Behind</button><dialog id=d><p>Sure?</p><button>Yes</button></dialog><script>d.showModal()</script>').snapshot()
@@ -123,7 +123,7 @@ class Caps(PageTest):
         self.assertEqual(snapshot["lines"][-1][2], "… 4,990 more rows like these; use find")
         self.assertEqual(snapshot["text"][-1], "… 4,990 more rows like these; use find")
         self.assertIn("4,990 rows", snapshot["cut"])
-        self.assertEqual(snapshot["text"][2], "0 | Customer 0 | c0@example.test | Open")
+        self.assertEqual(snapshot["text"][2], "0 | Customer 0 | c0@example.test")
 
     def test_nothing_is_folded_below_the_limit_or_on_demand(self):
         self.assertEqual(len(self.lines_of(rows(100))), 101)
@@ -165,7 +165,7 @@ class Caps(PageTest):
 class Find(PageTest):
     def test_find_lists_what_matches_only(self):
         snapshot = self.show(rows(5000)).snapshot(find="customer 4321")
-        self.assertEqual(snapshot["text"], ["4321 | Customer 4321 | c4321@example.test | Open"])
+        self.assertEqual(snapshot["text"], ["4321 | Customer 4321 | c4321@example.test"])
         self.assertEqual(len(snapshot["lines"]), 1)
         self.assertIn('button "Open"', snapshot["lines"][0][2])
         self.page.click(f"ref_{snapshot['lines'][0][0]}")

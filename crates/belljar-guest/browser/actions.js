@@ -31,19 +31,27 @@
     });
   });
 
-  // When something last moved or changed. What was seen at rest for a frame need not be watched for more.
-  const REST = 17;
+  // When something last moved or changed. What was seen at rest for a frame need not be watched for more. One change is over
+  // when it is seen; a script that moves something changes the page again and again.
+  const REST = 17, AGAIN = 100;
   const watched = new WeakMap();
-  let changed = 0, moved = 0;
-  const note = () => { changed = moved = performance.now(); };
-  const observer = new MutationObserver(note);
+  let changed = 0, shifted = 0, moved = 0;
+  const STILL = /^(data-|aria-|value$|title$|href$|checked$)/;
+  const mayShift = ({ type, target, attributeName }) => !(type === 'attributes' && STILL.test(attributeName)) &&
+    !(dom.head(document) && dom.contains(dom.head(document), target));
+  const observer = new MutationObserver(records => {
+    changed = performance.now();
+    if (records.length < 50 && !records.some(mayShift)) return;
+    if (changed - shifted < AGAIN) moved = changed;
+    shifted = changed;
+  });
   bj.watch = (root = document) => {
     if (!watched.has(root)) {
       watched.set(root, performance.now());
       observer.observe(root, { childList: true, subtree: true, attributes: true, characterData: true });
-      const shifted = () => { moved = performance.now(); };
+      const note = () => { moved = performance.now(); };
       for (const event of ['scroll', 'load', 'toggle', 'transitionrun', 'animationstart']) {
-        dom.addListener(root, event, shifted, { capture: true, passive: true });
+        dom.addListener(root, event, note, { capture: true, passive: true });
       }
     }
     return watched.get(root);

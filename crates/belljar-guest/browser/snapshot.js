@@ -130,8 +130,8 @@
       this.total++;
       if (this.items.length >= this.maxItems) return null;
       const name = bj.nameOf(element, role);
-      // A heading that is one link needs no line of its own.
-      if (this.pending.length && this.pending.at(-1).heading === name && name) this.pending.pop();
+      // A heading that the element's own name repeats needs no line of its own.
+      if (this.pending.length && this.pending.at(-1).heading && name.includes(this.pending.at(-1).heading)) this.pending.pop();
       for (const structure of this.pending) this.items.push(structure);
       this.pending.length = 0;
       const rest = bj.valueOf(element, role) + bj.targetOf(element) + bj.statesOf(element, role, this.active);
@@ -141,8 +141,10 @@
       this.items.push(item);
       return item;
     }
-    structure(line, indent, heading = '') {
-      this.pending.push({ structure: true, line: bj.bound(line, 200), indent, heading });
+    structure(line, indent, heading = '', level = 0) {
+      // A heading over nothing that can be used leaves nothing behind.
+      while (level && this.pending.length && this.pending.at(-1).level >= level && this.pending.at(-1).indent === indent) this.pending.pop();
+      this.pending.push({ structure: true, line: bj.bound(line, 200), indent, heading, level });
     }
 
     visit(node, at) {
@@ -199,7 +201,7 @@
     }
 
     visitText(node, at) {
-      if (!this.wantText || at.invisible) return;
+      if (!this.wantText || at.invisible || at.unread) return;
       const { data } = node;
       if (this.textFull && !this.find && !this.row) {
         // Only counted from here on.
@@ -277,7 +279,7 @@
         soft = soft || this.visitLabel(e, indent, path);
       } else if (role === 'heading' && !invisible) {
         const name = bj.nameOf(e, role);
-        if (name) this.structure(prefix + name, indent, name);
+        if (name) this.structure(prefix + name, indent, name, prefix.length);
       } else if (bj.LANDMARKS.has(role) && !invisible) {
         const name = bj.nameOf(e, role);
         this.structure(role + (name ? ' ' + bj.quote(name, 80) : '') + ':', indent);
@@ -293,6 +295,8 @@
           interactive: at.interactive || (!!listed && listed !== 'clickable' && listed !== 'iframe'),
           pre: at.pre || tag === 'pre', row: at.row || tableRow,
           layout: tag === 'table' ? role === 'none' : at.layout,
+          // What a row says is not what its buttons are called: those are listed.
+          unread: at.unread || !!item && listed === 'button' && at.row,
         };
         const only = tag === 'details' && !dom.has(e, 'open');
         if (at.depth > MAX_DEPTH) this.stopped = 'deep';
@@ -345,10 +349,10 @@
         const parent = dom.up(e);
         if (!(parent && dom.isHtml(parent) && dom.editable(parent))) return 'textbox';
       }
+      if (tag === 'canvas' && !at.interactive) return 'canvas';
       const plain = role === 'generic' || role === 'none' || role === 'paragraph' || role === 'group' ? 'clickable' : role;
       if (dom.has(e, 'tabindex') && dom.attr(e, 'tabindex') >= 0) return plain;
       if (dom.has(e, 'onclick')) return plain;
-      if (tag === 'canvas' && !at.interactive) return 'canvas';
       if (pointer && !at.pointer && !at.interactive && tag !== 'label') {
         return plain === 'listitem' || plain === 'img' ? 'clickable' : plain;
       }
@@ -386,7 +390,7 @@
     const walk = new Walk(options);
     const at = {
       indent: 0, path: '', soft: false, pointer: false, invisible: false, depth: 0, interactive: false, pre: false, row: false,
-      layout: false,
+      layout: false, unread: false,
     };
     const modals = dom.all(document, 'dialog:modal');
     const start = modals.length ? modals[modals.length - 1] : dom.body(document) || dom.html(document);
@@ -399,21 +403,25 @@
   bj.lineOf = item => item.structure ? item.line
     : `[ref_${bj.refOf(item)}] ${item.role}${item.label}${item.rest}${item.inRow || ''}`;
 
-  // Elements of the same name are told apart by the row or item they are in.
+  // Elements of the same name are told apart by the row or item they are in: by its first words, if they are enough.
   const tellApart = items => {
-    const seen = new Map(), places = new Map();
+    const alike = new Map(), places = new Map();
     for (const item of items) {
       if (item.structure) continue;
       const place = item.role + item.label + item.path, twin = places.get(place);
       if (twin) item.alone = twin.alone = false;
       else places.set(place, item);
       const key = item.role + item.label + (item.role === 'link' ? item.rest : '');
-      const first = seen.get(key);
-      if (!first) seen.set(key, item);
-      else for (const same of [first, item]) {
-        const where = same.context.replace(same.name, '').replace(/^[\s|]+|[\s|]+$/g, '');
-        if (where && !same.inRow) same.inRow = ' in ' + bj.quote(where, 50);
-      }
+      const same = alike.get(key);
+      if (same) same.push(item);
+      else alike.set(key, [item]);
+    }
+    for (const same of alike.values()) {
+      if (same.length === 1) continue;
+      const wheres = same.map(item => item.context.replace(item.name, '').replace(/^[\s|]+|[\s|]+$/g, ''));
+      const first = wheres.map(where => /^.{0,2} \| [^|]*(?= \|)|^[^|]*(?= \|)/.exec(where)?.[0] ?? where);
+      const shown = new Set(first).size === first.length ? first : wheres;
+      same.forEach((item, i) => { if (shown[i]) item.inRow = ' in ' + bj.quote(shown[i], 50); });
     }
   };
   const select = (walk, maxLines) => {

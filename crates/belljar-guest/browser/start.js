@@ -1,8 +1,16 @@
 // Last of the joined files: what moves is watched from the moment that there is a page, so that whoever wants to click soon
-// afterwards need not wait to see whether it does.
+// afterwards need not wait to see whether it does. When all of it is there, address and title are told without being asked
+// for: a page that has just loaded is busy drawing itself, and would answer only then.
 (bj => {
   if (bj.started) return;
   bj.started = true;
   if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', () => bj.watch(), { once: true });
   else bj.watch();
+  if (window !== top || !globalThis.belljarTold) return;
+  const tell = () => belljarTold(JSON.stringify([location.href, bj.dom.title(document).slice(0, 1000)]));
+  // Listens last of all, so that what the page does when it is loaded has been done.
+  const listen = () => {
+    if (document.readyState === 'complete') addEventListener('load', tell, { once: true });
+  };
+  document.addEventListener('readystatechange', listen);
 })(globalThis.__bj);

@@ -48,6 +48,7 @@
     tabIndex: getter(HTMLElement.prototype, 'tabIndex'),
     editable: getter(HTMLElement.prototype, 'isContentEditable'),
     body: getter(D, 'body'),
+    head: getter(D, 'head'),
     html: getter(D, 'documentElement'),
     title: getter(D, 'title'),
     active: getter(D, 'activeElement'),

@@ -33,7 +33,7 @@ PAGES = {
     "greedy": "<button onclick=\"const all = []; for (let i = 0; i < 64; i++) all.push(new Uint8Array(64 << 20).fill(1)); document.title = 'all 4 GB'\">Eat</button>",
     "popups": """<button id=one onclick="window.open('child.html', '', 'width=300')">One</button>
         <button id=many onclick="for (let i = 0; i < 80; i++) window.open('about:blank')">Many</button>""",
-    "child": "<title>child</title><button onclick=\"opener.document.title = 'told by the child'; close()\">Tell and close</button>",
+    "child": "<button onclick=\"opener.document.title = 'told by the child'; close()\">Tell and close</button>",
     "upload": """<input type=file id=f multiple><button onclick="Promise.all([...f.files].map(file => file.text())).then(async texts =>
         out.textContent = await (await fetch('/', { method: 'POST', body: texts.join('+') })).text())">Send</button><p id=out></p>""",
     "forged": """<p id=p></p><button id=b></button><a id=d download>get</a><button id=ask>ask</button><script>
@@ -87,7 +87,7 @@ class Wild(unittest.TestCase):
     def test_a_virtualised_list(self):
         self.open("virtual.html")
         first = self.find('button "Thing 3"')
-        self.call("browser_scroll", selector="#list", to="bottom")
+        self.call("browser_scroll", selector="#list", direction="bottom")
         shown = wait_until(lambda: self.call("browser_find", text="Thing 99999")["elements"], PATIENCE)
         self.assertIn('button "Thing 99999"', shown)
         gone = self.finish("browser_click", selector=first)
@@ -201,8 +201,9 @@ class Wild(unittest.TestCase):
                 self.assertRegex(first, f"^{tool} (ok|failed): ")
                 # Below it are one hint, if it failed, and JSON, whose lines are quoted.
                 self.assertFalse([line for line in rest[result["isError"]:] if re.match(r"\s*(browser_|hint:|\[ref_)", line)], text)
-                shown = json.dumps(result["structuredContent"])
-                self.assertNotIn('[ref_1] button \\"Pay', shown)
+                for key, shown in result["structuredContent"].items():
+                    if key != "elements":
+                        self.assertNotIn("[ref_", json.dumps(shown), key)
         snapshot = results[1]["structuredContent"]
         self.assertEqual(re.findall(r"(?m)^\[ref_\d+\] (\w+)", snapshot["elements"]), ["button", "link", "button"])
         self.assertNotIn("[ref_", snapshot["text"])

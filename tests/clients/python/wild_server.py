@@ -9,11 +9,13 @@ class Wild(http.server.SimpleHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/picture":
             self.begin("image/png")
-            self.wait()
+            self.wfile.write(b"\x89PNG")
+            self.wfile.flush()
+            self.rfile.read(1)  # until the browser has gone
         elif self.path == "/stream":
             self.begin("text/html")
             self.wfile.write(b"<title>stream</title><p>words that came</p><button>There</button>")
-            self.wait(b"<p>more</p>")
+            self.stream()
         else:
             super().do_GET()
 
@@ -27,11 +29,11 @@ class Wild(http.server.SimpleHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.end_headers()
 
-    def wait(self, more=b" "):
-        """Never finishes; ends when the browser has gone."""
+    def stream(self):
+        """Until the browser has gone."""
         try:
             while True:
-                self.wfile.write(more)
+                self.wfile.write(b"<p>more</p>")
                 self.wfile.flush()
                 time.sleep(0.2)
         except OSError:

@@ -14,7 +14,7 @@ use super::{
     open_tab, outputs,
     page::{Page, refused},
     snapshot,
-    text::{check_url, explain, line, line_of},
+    text::{check_url, explain, line, line_of, said},
 };
 use crate::files;
 
@@ -38,6 +38,8 @@ pub(super) async fn perform(page: &Page, browse: Browse) -> Done {
     if !goes {
         page.settle().await?;
     }
+    // That has waited for the page already.
+    let has_loaded = matches!(browse, Browse::Goto { .. });
     let browsed = match browse {
         Browse::Goto { url } => goto(page, &url).await?,
         Browse::Back => history(page, -1).await?,
@@ -69,7 +71,7 @@ pub(super) async fn perform(page: &Page, browse: Browse) -> Done {
         Browse::Pdf { path } => return outputs::pdf(page, &path).await,
         Browse::Extract => return read(page, outputs::extract(page).await?).await,
     };
-    if page.tab(|_| ()).is_ok() {
+    if page.tab(|_| ()).is_ok() && (!has_loaded || page.is_navigating()) {
         page.conclude().await?;
     }
     Ok((browsed, Vec::new()))
@@ -104,6 +106,8 @@ async fn goto(page: &Page, url: &str) -> Result<Browsed, Problem> {
             tab.navigating = None;
         })?;
         load(page).await?;
+    } else {
+        page.describe().await?;
     }
     Ok(Browsed::default())
 }
@@ -116,8 +120,10 @@ async fn load(page: &Page) -> Result<(), Problem> {
     if page.arrive(page.deadline.saturating_duration_since(Instant::now())).await? {
         page.shared.state.borrow_mut().note("the page is still loading");
     }
+    if !page.tab(|tab| tab.told)? {
+        page.describe().await?;
+    }
     // That it went where it was sent needs no mention.
-    page.describe().await?;
     let told = format!("navigated to {}", page.tab(|tab| tab.url.clone())?);
     page.shared.state.borrow_mut().forget(&told);
     Ok(())
@@ -414,6 +420,16 @@ async fn tabs(
     let active = Page { number: active, ..page.clone() };
     active.arrive(page.budget(BEGIN_PATIENCE)).await?;
     active.describe().await?;
+    // A tab that is not in use tells of its title once, when it has none yet.
+    let mut targets = page.cdp.call("", "Target.getTargets", json!({})).await.map_err(refused)?;
+    let mut state = page.shared.state.borrow_mut();
+    for target in targets["targetInfos"].as_array_mut().map(std::mem::take).unwrap_or_default() {
+        if let (Some(id), Some(title)) = (target["targetId"].as_str(), target["title"].as_str())
+            && let Some(tab) = state.of_target(id)
+        {
+            tab.title = said(title, 500);
+        }
+    }
     Ok(Browsed::default())
 }
 

@@ -8,9 +8,11 @@ use super::{
     WALKER, WORLD,
     cdp::{Cdp, Event},
     state::{Dialog, Frame, MAX_FRAMES, MAX_LOG_LINE, Navigating, Shared, State, Tab},
-    text::{address, line, line_of},
+    text::{address, line_of, said},
 };
 
+/// What the walker tells by itself, when a page has loaded. Only our world has it.
+const TOLD: &str = "belljarTold";
 /// After so many alerts in a row the script is ended that makes them.
 const MAX_ALERTS: u32 = 20;
 /// As large as most screens that pages are made for.
@@ -46,8 +48,9 @@ fn set_up(cdp: &Cdp, session: &str, is_page: bool) {
     let mut calls = vec![
         ("Page.enable", nothing()),
         ("Page.setLifecycleEventsEnabled", json!({ "enabled": true })),
-        ("Page.addScriptToEvaluateOnNewDocument", walker),
         ("Runtime.enable", nothing()),
+        ("Runtime.addBinding", json!({ "name": TOLD, "executionContextName": WORLD })),
+        ("Page.addScriptToEvaluateOnNewDocument", walker),
         ("Network.enable", nothing()),
         ("Target.setAutoAttach", attach),
         ("Emulation.setFocusEmulationEnabled", json!({ "enabled": true })),
@@ -104,7 +107,7 @@ fn target(state: &mut State, cdp: &Cdp, parent: &str, name: &str, params: &Value
         }
         "targetInfoChanged" => {
             if let Some(tab) = state.of_target(text(info, "targetId")) {
-                (tab.url, tab.title) = (address(text(info, "url")), line_of(text(info, "title"), 500));
+                (tab.url, tab.title) = (address(text(info, "url")), said(text(info, "title"), 500));
             }
         }
         "targetCrashed" => {
@@ -121,6 +124,7 @@ fn page(state: &mut State, cdp: &Cdp, session: &str, name: &str, params: &Value)
         state.opening.push_back(address(text(params, "url")));
     }
     let mut note = None;
+    let active = state.active;
     let Some(tab) = state.of_session(session) else { return };
     let frame = text(params, "frameId");
     let is_main = frame == tab.target;
@@ -137,6 +141,8 @@ fn page(state: &mut State, cdp: &Cdp, session: &str, name: &str, params: &Value)
             if note.is_some() && text(params, "type") == "BackForwardCacheRestore" {
                 (tab.ready, tab.loaded) = (true, true);
             }
+            // Where the others go is in the list of tabs.
+            note = note.filter(|_| tab.number == active);
         }
         "navigatedWithinDocument" if is_main => {
             tab.url = address(text(params, "url"));
@@ -194,11 +200,11 @@ fn navigated(tab: &mut Tab, session: &str, frame: &Value) -> Option<String> {
 }
 
 fn dialog(tab: &mut Tab, cdp: &Cdp, session: &str, params: &Value) -> Option<String> {
-    let (kind, message) = (text(params, "type"), line_of(text(params, "message"), 300));
+    let (kind, message) = (text(params, "type"), said(text(params, "message"), 300));
     let told = match kind {
         "beforeunload" => "beforeunload \"the page asks whether to leave it\"".into(),
         "prompt" => {
-            format!("prompt {message:?} (suggests {:?})", line_of(text(params, "defaultPrompt"), 100))
+            format!("prompt {message:?} (suggests {:?})", said(text(params, "defaultPrompt"), 100))
         }
         _ => format!("{kind} {message:?}"),
     };
@@ -236,6 +242,15 @@ fn runtime(state: &mut State, _: &Cdp, session: &str, name: &str, params: &Value
         "executionContextsCleared" => {
             for frame in tab.frames.values_mut().filter(|frame| frame.session == session) {
                 frame.context = None;
+            }
+        }
+        "bindingCalled" if text(params, "name") == TOLD => {
+            let context = params["executionContextId"].as_i64();
+            if let Ok((url, title)) = serde_json::from_str::<(String, String)>(text(params, "payload"))
+                && context.is_some()
+                && tab.frames.get(&tab.target).is_some_and(|main| main.context == context)
+            {
+                (tab.url, tab.title, tab.told) = (address(&url), said(&title, 500), true);
             }
         }
         "consoleAPICalled" => {
@@ -295,7 +310,7 @@ fn browser(state: &mut State, _: &Cdp, _: &str, name: &str, params: &Value) {
     let guid = text(params, "guid");
     match name {
         "downloadWillBegin" if state.downloads.len() < MAX_DOWNLOADS => {
-            let file = line_of(text(params, "suggestedFilename"), 200);
+            let file = said(text(params, "suggestedFilename"), 200);
             state.note(&format!("download started: {file}"));
             state.downloads.insert(guid.into(), file);
         }
@@ -304,7 +319,7 @@ fn browser(state: &mut State, _: &Cdp, _: &str, name: &str, params: &Value) {
             let Some(file) = (now != "inProgress").then(|| state.downloads.remove(guid)).flatten() else {
                 return;
             };
-            let path = params["filePath"].as_str().map(line).filter(|path| !path.is_empty());
+            let path = params["filePath"].as_str().map(|path| said(path, 2000)).filter(|path| !path.is_empty());
             let path = path.unwrap_or_else(|| format!("{}/{file}", super::DOWNLOADS));
             state.note(&match now {
                 "completed" => format!("download: {path} ({bytes} bytes)"),

@@ -213,6 +213,10 @@ impl Actor {
                     drop(cdp.send("", "Target.closeTarget", json!({ "targetId": target })));
                     state.remove_tab(old);
                     state.note(&format!("tab {old} had crashed; tab {number} took its place"));
+                    if !goes_on {
+                        let message = "it crashed since the last call, possibly for want of memory; a blank one took its place";
+                        return Err(Problem::Crashed { message: message.into() });
+                    }
                 }
                 Ok(page(number))
             }

@@ -11,7 +11,7 @@ use super::{
     WALKER, WORLD,
     cdp::{Cdp, CdpError},
     state::{Refs, Shared, Tab},
-    text::{address, line_of},
+    text::{address, line_of, said},
 };
 
 /// A document that was just opened has our world after this long, or will not have it by itself.
@@ -163,7 +163,7 @@ impl Page {
             && let [Value::String(url), Value::String(title)] =
                 answer["result"]["value"].as_array().map(Vec::as_slice).unwrap_or_default()
         {
-            self.tab(|tab| (tab.url, tab.title) = (address(url), line_of(title, 500)))?;
+            self.tab(|tab| (tab.url, tab.title) = (address(url), said(title, 500)))?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::{
     page::{Page, refused},
-    text::{line_of, lines, without_refs},
+    text::{line_of, lines, said, without_refs},
 };
 
 const USUAL_TEXT: u32 = 4000;
@@ -127,7 +127,7 @@ impl Joined {
             self.frames += 1;
             let walked = walk(page, frame, self.text_left, self.lines_left, self.find.as_deref()).await?;
             if depth == 0 {
-                page.tab(|tab| tab.title = line_of(&walked.title, 500))?;
+                page.tab(|tab| tab.title = said(&walked.title, 500))?;
             }
             if let Some(cut) = walked.cut {
                 self.cut.push(cut);

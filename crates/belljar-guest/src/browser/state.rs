@@ -63,6 +63,8 @@ pub(super) struct Tab {
     /// The document is parsed; and all that it asked for is there.
     pub(super) ready: bool,
     pub(super) loaded: bool,
+    /// It has told its address and title by itself.
+    pub(super) told: bool,
     pub(super) navigating: Option<Navigating>,
     /// In progress, and when one last came to its end.
     pub(super) requests: HashMap<String, Instant>,
@@ -95,6 +97,7 @@ impl Tab {
             loader: String::new(),
             ready: false,
             loaded: false,
+            told: false,
             navigating: None,
             requests: HashMap::new(),
             heard: None,
@@ -114,7 +117,7 @@ impl Tab {
     pub(super) fn begin_document(&mut self, loader: &str) {
         if self.loader != loader {
             self.loader = loader.into();
-            (self.ready, self.loaded) = (false, false);
+            (self.ready, self.loaded, self.told) = (false, false, false);
         }
     }
 

@@ -31,7 +31,12 @@ pub(crate) fn line(text: &str) -> String {
 
 /// Of a page. One that holds the page itself is not repeated at length.
 pub(crate) fn address(url: &str) -> String {
-    line_of(url, if url.starts_with("data:") { 200 } else { MAX_LINE })
+    line_of(url, if url.starts_with("data:") { 200 } else { MAX_LINE }).replace("[ref_", "%5Bref_")
+}
+
+/// A title, a question, the name of a file: what a page says on one line of ours.
+pub(crate) fn said(text: &str, limit: usize) -> String {
+    without_refs(&line_of(text, limit))
 }
 
 /// Text of several lines, none of which begins like an element of a snapshot.

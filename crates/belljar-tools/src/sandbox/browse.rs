@@ -132,12 +132,14 @@ pub(crate) fn shown<T: Browsing>(browsed: Browsed, body: Vec<u8>) -> Result<Tool
 
 /// The guest has done this already, but the guest is not trusted.
 fn calm(browsed: Browsed) -> Browsed {
-    let one_line = |text: String| line(&text, MAX_BROWSER_INPUT);
+    // Only lines of elements begin with a ref.
+    let no_refs = |text: String| if text.contains("[ref_") { text.replace("[ref_", "[ ref_") } else { text };
+    let one_line = |text: String| no_refs(line(&text, MAX_BROWSER_INPUT));
     Browsed {
         url: one_line(browsed.url),
         title: one_line(browsed.title),
-        changes: browsed.changes.iter().map(|change| line(change, MAX_FAILURE)).collect(),
-        text: browsed.text.as_deref().map(lines),
+        changes: browsed.changes.iter().map(|change| no_refs(line(change, MAX_FAILURE))).collect(),
+        text: browsed.text.as_deref().map(lines).map(no_refs),
         elements: browsed.elements.as_deref().map(lines),
         cut: browsed.cut.map(one_line),
         path: browsed.path.map(one_line),
