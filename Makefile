@@ -4,10 +4,11 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 BELLJAR := target/release/belljar
 
 .DEFAULT_GOAL := help
-.PHONY: help run tour build setup test bench bench-hub load package fmt lint bootstrap clean
+# Every target that says what it does.
+.PHONY: $(shell awk -F: '/^[a-z-]+:.*\#\# / { print $$1 }' $(firstword $(MAKEFILE_LIST)))
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: setup ## install what is missing, build, prepare the templates, and serve MCP on localhost:8775
 	$(BELLJAR) serve
@@ -30,6 +31,8 @@ bench: setup ## the budget table with this machine's figures
 
 bench-hub: build ## what a call costs more through the hub than directly
 	python3 bench/hub.py $(BENCH)
+bench-browser: setup ## the browser beside three other servers, on the same pages and the same Chromium
+	python3 bench/browser/bench.py $(BENCH)
 
 load: setup ## many callers on one server for a minute, which is then killed: nothing may be lost
 	python3 bench/load.py $(LOAD)
