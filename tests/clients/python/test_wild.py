@@ -230,7 +230,7 @@ class Wild(unittest.TestCase):
         # What controls the browser is no port, and no object that a page could find.
         listening = self.call("code_run", language="python", code="[l.split()[1] for f in ('tcp', 'tcp6') for l in open(f'/proc/net/{f}').readlines()[1:] if l.split()[3] == '0A']")
         self.assertEqual(listening["result"], "[]")
-        self.assertEqual(self.evaluate("[typeof __bj, typeof cdc, Object.keys(window).filter(k => /bj|belljar/i.test(k)).length].join()"), "undefined,undefined,0")
+        self.assertEqual(self.evaluate("[typeof __bj, typeof belljarTold, Object.keys(window).filter(k => /bj|belljar/i.test(k)).length].join()"), "undefined,undefined,0")
 
     def test_a_page_cannot_read_files_outside(self):
         secrets = ["/etc/shadow", "/root/", "/proc/1/environ", "/proc/1/root/etc/shadow", "/proc/1/fd/", "/proc/1/mem",

@@ -319,7 +319,8 @@ fn browser(state: &mut State, _: &Cdp, _: &str, name: &str, params: &Value) {
             let Some(file) = (now != "inProgress").then(|| state.downloads.remove(guid)).flatten() else {
                 return;
             };
-            let path = params["filePath"].as_str().map(|path| said(path, 2000)).filter(|path| !path.is_empty());
+            let path =
+                params["filePath"].as_str().map(|path| said(path, 2000)).filter(|path| !path.is_empty());
             let path = path.unwrap_or_else(|| format!("{}/{file}", super::DOWNLOADS));
             state.note(&match now {
                 "completed" => format!("download: {path} ({bytes} bytes)"),

@@ -396,10 +396,8 @@ fn pictures_documents_values_and_logs_come_back() {
         for (target, full_page, marks) in
             [(None, false, true), (Some("button".to_owned()), false, false), (None, true, false)]
         {
-            let (browsed, body) = b
-                .within(PATIENCE, Browse::Screenshot { target, full_page, marks })
-                .await
-                .unwrap();
+            let (browsed, body) =
+                b.within(PATIENCE, Browse::Screenshot { target, full_page, marks }).await.unwrap();
             assert_eq!(browsed.mime.as_deref(), Some("image/png"));
             assert!(body.starts_with(b"\x89PNG"));
         }
@@ -471,10 +469,7 @@ fn frames_in_frames_are_scrolled_to() {
         b.click(&target).await;
         assert!(b.elements().await.contains("hit 127.0.0.1"));
         let (_, body) = b
-            .within(
-                PATIENCE,
-                Browse::Screenshot { target: Some(target), full_page: false, marks: false },
-            )
+            .within(PATIENCE, Browse::Screenshot { target: Some(target), full_page: false, marks: false })
             .await
             .unwrap();
         assert!(body.starts_with(b"\x89PNG"));
