@@ -5,7 +5,7 @@ BELLJAR := target/release/belljar
 
 .DEFAULT_GOAL := help
 # Every target that says what it does.
-.PHONY: $(shell awk -F: '/^[a-z-]+:.*\#\# / { print $$1 }' $(firstword $(MAKEFILE_LIST)))
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*[#]# .*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,7 @@ bench: setup ## the budget table with this machine's figures
 
 bench-hub: build ## what a call costs more through the hub than directly
 	python3 bench/hub.py $(BENCH)
+
 bench-browser: setup ## the browser beside three other servers, on the same pages and the same Chromium
 	python3 bench/browser/bench.py $(BENCH)
 
