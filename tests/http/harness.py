@@ -58,6 +58,7 @@ class Home:
         self.config = self.path / "settings.toml"
         self.config.touch()
         self.instances = set()  # names that cgroups of this home have
+        self.logs = self.path
 
     def environment(self, env=None):
         kept = ("PATH", "HOME", "USER", "LANG", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "BELLJAR_PYTHON", "BELLJAR_NODE")
@@ -111,7 +112,7 @@ class Server:
     def __init__(self, *arguments, home=None, env=None, size=SMALL, ready=True, prefix=()):
         self.own_home = home is None
         self.home = home or Home()
-        self.log_path = self.home.path / f"stderr-{time.monotonic_ns()}"
+        self.log_path = self.home.logs / f"stderr-{time.monotonic_ns()}"
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
                 [*prefix, BELLJAR, "serve", *(() if "--port" in arguments else ("--port", "0")), *size, *arguments],

@@ -35,11 +35,17 @@ impl Default for Limits {
 #[error("{message}")]
 pub struct BackendError {
     pub message: String,
+    /// What was to do it ended meanwhile. Another one may take its place, so it is worth another attempt.
+    pub ended: bool,
 }
 
 impl BackendError {
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into() }
+        Self { message: message.into(), ended: false }
+    }
+
+    pub fn ended(message: impl Into<String>) -> Self {
+        Self { message: message.into(), ended: true }
     }
 }
 

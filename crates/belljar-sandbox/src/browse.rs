@@ -70,15 +70,16 @@ impl SandboxService {
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<BrowseOutcome, Error> {
-        let mut notes = Vec::new();
-        let sandbox = self.living(context, &mut notes).await?;
+        let sandbox = self.living(context).await?;
         let attended =
             Attended { limit, output_cap: 0, live: None, every_byte: false, trace: None, tools: None };
         let call = |limits: belljar_proto::RunLimits| Call::Browse { browse, timeout_ms: limits.timeout_ms };
         let why = match sandbox.attend(call, &[], &attended, cancel).await {
             Ok((Reply::Browsed(mut browsed), body, _)) if body.len() <= MAX_PICTURE => {
                 bound(&mut browsed);
-                browsed.changes.splice(0..0, notes);
+                if !cancel.is_cancelled() {
+                    browsed.changes.splice(0..0, context.take_words());
+                }
                 return Ok((Ok(*browsed), body));
             }
             Ok((Reply::BrowseFailed { mut problem }, ..)) => {

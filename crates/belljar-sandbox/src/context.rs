@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -17,6 +17,9 @@ use crate::{
     label::{self, Label},
     sandbox::Sandbox,
 };
+
+/// The loss of a sandbox, and the last one of an interpreter after it.
+const MAX_WORDS: usize = 2;
 
 static NEXT_ORDER: AtomicU64 = AtomicU64::new(0);
 
@@ -46,8 +49,8 @@ pub(crate) struct Context {
     last_used: Mutex<(Timestamp, Instant)>,
     runs: AtomicU64,
     stopping: AtomicBool,
-    /// What the one who runs code next must know.
-    word: Mutex<Option<String>>,
+    /// What was lost, and nobody was told yet.
+    words: Mutex<Vec<String>>,
 }
 
 /// A command in progress.
@@ -91,7 +94,7 @@ impl Context {
             last_used: Mutex::new((now, Instant::now())),
             runs: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
-            word: Mutex::default(),
+            words: Mutex::default(),
         }
     }
 
@@ -157,21 +160,35 @@ impl Context {
 
     /// Remembers that state was lost in a run whose caller has gone.
     pub(crate) fn leave_word(&self, outcome: &Result<RunOutcome, Error>) {
-        let lost = match outcome.as_ref().map(|outcome| &outcome.ending) {
+        let earlier = "In an earlier run, which was cancelled";
+        match outcome.as_ref().map(|outcome| &outcome.ending) {
             Ok(Ending::KernelDied { why }) => {
-                format!("The interpreter died: {why}. Variables and imports are gone.")
+                let mut words = self.words();
+                words
+                    .push(format!("{earlier}: The interpreter died: {why}. Variables and imports are gone."));
+                // However often: the loss is the same.
+                let surplus = words.len().saturating_sub(MAX_WORDS);
+                words.drain(..surplus);
             }
-            Ok(Ending::SandboxEnded { why }) => {
-                format!("The sandbox ended: {why}. Variables, imports and files are gone.")
-            }
-            _ => return,
-        };
-        let word = format!("In an earlier run, which was cancelled: {lost}");
-        *self.word.lock().unwrap_or_else(PoisonError::into_inner) = Some(word);
+            Ok(Ending::SandboxEnded { why }) => self.leave_word_of_sandbox(format!(
+                "{earlier}: The sandbox ended: {why}. Variables, imports and files are gone."
+            )),
+            _ => {}
+        }
     }
 
-    pub(crate) fn take_word(&self) -> Option<String> {
-        self.word.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Everything was lost, and with it all that an earlier word was about.
+    pub(crate) fn leave_word_of_sandbox(&self, word: String) {
+        *self.words() = vec![word];
+    }
+
+    /// For whoever tells them.
+    pub(crate) fn take_words(&self) -> Vec<String> {
+        std::mem::take(&mut self.words())
+    }
+
+    fn words(&self) -> MutexGuard<'_, Vec<String>> {
+        self.words.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn next_run(&self) -> u64 {

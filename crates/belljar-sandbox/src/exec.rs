@@ -85,6 +85,9 @@ impl SandboxService {
             let (mut outcome, stopped) = running.unless_stopped(&cancel, command).await;
             if let Ok(outcome) = &mut outcome {
                 outcome.ending.because(stopped);
+                if !cancel.is_cancelled() {
+                    outcome.notes.splice(0..0, context.take_words());
+                }
             }
             context.touch();
             drop((busy, running));
@@ -103,8 +106,7 @@ impl SandboxService {
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<ExecOutcome, Error> {
-        let mut notes = Vec::new();
-        let sandbox = self.living(context, &mut notes).await?;
+        let sandbox = self.living(context).await?;
         let started = Instant::now();
         let ExecRequest { argv, shell, cwd, env, stdin, live, every_byte, trace, .. } = request;
         let attended =
@@ -116,7 +118,6 @@ impl SandboxService {
                 let (stdout, stderr) = outputs(&exited.stdout, &exited.stderr, &body);
                 exited.notes.truncate(10);
                 exited.notes.iter_mut().for_each(shorten);
-                notes.extend(exited.notes);
                 return Ok(ExecOutcome {
                     code: exited.code,
                     signal: exited.signal,
@@ -125,7 +126,7 @@ impl SandboxService {
                     timeout: limit,
                     stdout,
                     stderr,
-                    notes,
+                    notes: exited.notes,
                 });
             }
             Ok((Reply::Failed { kind, message }, ..)) => return Err(not_carried_out(kind, &message)),
@@ -141,7 +142,7 @@ impl SandboxService {
             timeout: limit,
             stdout: Output::default(),
             stderr: Output::default(),
-            notes,
+            notes: Vec::new(),
         })
     }
 }

@@ -14,7 +14,7 @@ impl SandboxService {
     ) -> Result<Entry, Error> {
         let context = self.find(caller, context)?;
         context.touch();
-        let sandbox = context.sandbox();
+        let sandbox = self.living_or_told(&context).await?;
         let mut offset = 0;
         loop {
             let chunk = &bytes[offset..bytes.len().min(offset + MAX_FILE_CHUNK)];
@@ -31,7 +31,7 @@ impl SandboxService {
     pub async fn stat_file(&self, caller: &Caller, context: &str, path: &str) -> Result<Entry, Error> {
         let context = self.find(caller, context)?;
         context.touch();
-        stat(&context.sandbox(), path).await
+        stat(&*self.living_or_told(&context).await?, path).await
     }
 
     /// At most `limit` bytes from `offset` on, and the size of the whole file.
@@ -45,7 +45,7 @@ impl SandboxService {
     ) -> Result<(Vec<u8>, u64), Error> {
         let context = self.find(caller, context)?;
         context.touch();
-        let sandbox = context.sandbox();
+        let sandbox = self.living_or_told(&context).await?;
         let mut bytes = Vec::new();
         loop {
             let length = (limit - bytes.len()).min(MAX_FILE_CHUNK) as u32;
@@ -71,7 +71,7 @@ impl SandboxService {
         let context = self.find(caller, context)?;
         context.touch();
         let call = Call::ListFiles { path: path.into(), recursive };
-        let (reply, _) = context.sandbox().files(call, &[], path).await?;
+        let (reply, _) = self.living_or_told(&context).await?.files(call, &[], path).await?;
         let Reply::Listing { entries, truncated } = reply else { return Err(strange(&reply)) };
         Ok(Listing { entries, truncated })
     }

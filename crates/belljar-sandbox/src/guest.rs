@@ -22,6 +22,7 @@ use tokio::{
     sync::mpsc,
     time::timeout,
 };
+use tokio_util::sync::CancellationToken;
 
 /// Messages of one call that may wait for its caller; then the guest waits.
 const INBOX: usize = 8;
@@ -62,6 +63,7 @@ pub(crate) struct GuestClient {
     /// A task writes what is sent here, so that a caller who gives up never leaves half a frame behind.
     writer: mpsc::Sender<Vec<u8>>,
     calls: Arc<Mutex<Calls>>,
+    closed: CancellationToken,
     next: AtomicU64,
 }
 
@@ -104,14 +106,24 @@ impl GuestClient {
             _ => return Err(GuestError::Nonsense("it did not say hello".into())),
         }
         let calls: Arc<Mutex<Calls>> = Arc::default();
-        tokio::spawn(listen(reader, decoder, Arc::clone(&calls)));
+        let closed = CancellationToken::new();
+        let (listening, at_the_end) = (listen(reader, decoder, Arc::clone(&calls)), closed.clone());
+        tokio::spawn(async move {
+            listening.await;
+            at_the_end.cancel();
+        });
         let (sender, frames) = mpsc::channel(OUTBOX);
         tokio::spawn(write(writer, frames));
-        Ok(Self { writer: sender, calls, next: AtomicU64::new(1) })
+        Ok(Self { writer: sender, calls, closed, next: AtomicU64::new(1) })
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         lock(&self.calls).closed
+    }
+
+    /// Cancelled when the guest is not to be reached any more.
+    pub(crate) fn closed(&self) -> CancellationToken {
+        self.closed.clone()
     }
 
     pub(crate) async fn send(&self, call: Call, body: &[u8]) -> Result<Pending, GuestError> {

@@ -23,6 +23,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(2);
 /// Whoever took a sandbox is answered, and runs something in it, before a new one competes for the processors.
 const AFTER_YOU: Duration = Duration::from_millis(5);
+/// One that died is not replaced sooner: if the next one does the same, it must not become the main work here.
+const AFTER_A_DEATH: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
 struct Ready {
@@ -37,7 +39,8 @@ pub(crate) struct Pool {
     languages: Vec<Language>,
     max_age: Duration,
     ready: Mutex<HashMap<Language, VecDeque<Ready>>>,
-    taken: Notify,
+    /// One was taken, or died.
+    missing: Arc<Notify>,
     filled: watch::Sender<bool>,
     /// Why the last attempt to fill it failed.
     trouble: Mutex<Option<String>>,
@@ -59,7 +62,7 @@ impl Pool {
             languages,
             max_age,
             ready: Mutex::default(),
-            taken: Notify::new(),
+            missing: Arc::default(),
             filled: watch::Sender::new(false),
             trouble: Mutex::default(),
             created: AtomicU64::new(0),
@@ -98,7 +101,7 @@ impl Pool {
     fn ready_one(&self, language: Language) -> Option<Sandbox> {
         loop {
             let ready = self.pop(language)?;
-            self.taken.notify_one();
+            self.missing.notify_one();
             if !ready.sandbox.guest.is_closed() {
                 return Some(ready.sandbox);
             }
@@ -117,15 +120,23 @@ impl Pool {
             let pause = if full { CHECK_INTERVAL } else { retry };
             retry = if full { RETRY } else { (retry * 2).min(LONGEST_RETRY) };
             tokio::select! {
-                () = self.taken.notified() => tokio::time::sleep(AFTER_YOU).await,
+                () = self.missing.notified() => {
+                    let died = self.drop_ended();
+                    tokio::time::sleep(if died { AFTER_A_DEATH } else { AFTER_YOU }).await;
+                }
                 () = tokio::time::sleep(pause) => {
                     if full {
                         self.look_after().await;
                     }
                 }
-                changed = state.changed() => if changed.is_err() || matches!(*state.borrow(), State::Failed(_)) {
-                    return;
-                },
+                changed = state.changed() => {
+                    // While the backend gets well again, those that it made before are of no use.
+                    self.drop_ended();
+                    if changed.is_err() || state.wait_for(|state| *state == State::Ready).await.is_err() {
+                        return;
+                    }
+                    retry = RETRY;
+                }
             }
         }
     }
@@ -139,6 +150,11 @@ impl Pool {
             while self.ready().get(&language).map_or(0, VecDeque::len) < self.size {
                 match Sandbox::create(&*self.backend, &self.limits, language).await {
                     Ok(sandbox) => {
+                        let (closed, missing) = (sandbox.guest.closed(), Arc::clone(&self.missing));
+                        tokio::spawn(async move {
+                            closed.cancelled().await;
+                            missing.notify_one();
+                        });
                         let ready = Ready { sandbox, born: Instant::now() };
                         self.created.fetch_add(1, Ordering::Relaxed);
                         self.ready().entry(language).or_default().push_back(ready);
@@ -155,6 +171,14 @@ impl Pool {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
         self.filled.send_replace(true);
         full
+    }
+
+    /// Whether any of those that wait had died.
+    fn drop_ended(&self) -> bool {
+        let mut ready = self.ready();
+        let before: usize = ready.values().map(VecDeque::len).sum();
+        ready.values_mut().for_each(|waiting| waiting.retain(|one| !one.sandbox.guest.is_closed()));
+        ready.values().map(VecDeque::len).sum::<usize>() < before
     }
 
     pub(crate) fn created(&self) -> u64 {

@@ -52,6 +52,8 @@ impl SandboxService {
             if cancel.is_cancelled() {
                 // Nobody may be there to read it, and then the next one must know.
                 context.leave_word(&outcome);
+            } else if let Ok(outcome) = &mut outcome {
+                outcome.notes.splice(0..0, context.take_words());
             }
             context.touch();
             drop((turn, running));
@@ -96,8 +98,7 @@ impl SandboxService {
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<RunOutcome, Error> {
-        let mut notes: Vec<String> = context.take_word().into_iter().collect();
-        let sandbox = self.living(context, &mut notes).await?;
+        let sandbox = self.living(context).await?;
         let number = context.next_run();
         let started = Instant::now();
         let language = request.language.unwrap_or(context.language);
@@ -110,21 +111,18 @@ impl SandboxService {
             started.map_err(|e| Error::Internal(format!("The code was not run: {e}")))?;
         }
         match sandbox.run(language, &code, &attended, cancel).await? {
-            RunEnd::Ran { ran, stdout, stderr, displays } => {
-                notes.extend(ran.notes);
-                Ok(RunOutcome {
-                    number,
-                    success: ran.ok,
-                    error: ran.error,
-                    ending: ran.ending.into(),
-                    duration: Duration::from_micros(ran.duration_us),
-                    timeout: limit,
-                    stdout,
-                    stderr,
-                    displays,
-                    notes,
-                })
-            }
+            RunEnd::Ran { ran, stdout, stderr, displays } => Ok(RunOutcome {
+                number,
+                success: ran.ok,
+                error: ran.error,
+                ending: ran.ending.into(),
+                duration: Duration::from_micros(ran.duration_us),
+                timeout: limit,
+                stdout,
+                stderr,
+                displays,
+                notes: ran.notes,
+            }),
             RunEnd::SandboxGone { why } => {
                 self.replace(context, &sandbox).await?;
                 Ok(RunOutcome {
@@ -137,28 +135,40 @@ impl SandboxService {
                     stdout: Output::default(),
                     stderr: Output::default(),
                     displays: Vec::new(),
-                    notes,
+                    notes: Vec::new(),
                 })
             }
         }
     }
 
-    /// The context's sandbox, or a fresh one in place of one that ended; a note tells.
-    pub(crate) async fn living(
-        &self,
-        context: &Context,
-        notes: &mut Vec<String>,
-    ) -> Result<Arc<Sandbox>, Error> {
+    /// The context's sandbox, or a fresh one in place of one that ended; then a word is left about it, and whoever gets
+    /// the first outcome is told.
+    pub(crate) async fn living(&self, context: &Context) -> Result<Arc<Sandbox>, Error> {
         let sandbox = context.sandbox();
         if !sandbox.guest.is_closed() {
             return Ok(sandbox);
         }
         let why = sandbox.reason().await;
-        notes.push(format!(
+        let fresh = self.replace(context, &sandbox).await?;
+        context.leave_word_of_sandbox(format!(
             "The sandbox had ended since the last run: {why}. A fresh one took its place: variables, imports \
              and files are gone."
         ));
-        self.replace(context, &sandbox).await
+        Ok(fresh)
+    }
+
+    /// The same for calls whose results have no room for a word: the first one after a loss fails and says so.
+    pub(crate) async fn living_or_told(&self, context: &Context) -> Result<Arc<Sandbox>, Error> {
+        let before = context.sandbox();
+        let now = self.living(context).await?;
+        if Arc::ptr_eq(&before, &now) {
+            return Ok(now);
+        }
+        let why = before.reason().await;
+        Err(Error::Internal(format!(
+            "The sandbox had ended: {why}. A fresh one took its place, which the next call uses: variables, imports and \
+             files are gone"
+        )))
     }
 
     /// Gives a context a new sandbox in place of one that ended, unless somebody else has done so meanwhile.
@@ -172,10 +182,16 @@ impl SandboxService {
         if !Arc::ptr_eq(&current, ended) {
             return Ok(current);
         }
-        let made = self.pool.take(context.language, &context.limits).await;
+        let make = || async {
+            let sandbox = self.pool.take(context.language, &context.limits).await?;
+            self.claim(context, &sandbox).await?;
+            Ok(sandbox)
+        };
         let failed = |e: BackendError| Error::Internal(format!("No new sandbox could be made: {e}"));
-        let sandbox = made.map_err(failed)?;
-        self.claim(context, &sandbox).await.map_err(failed)?;
+        let sandbox = self.until_one_lives(make).await?.map_err(failed)?;
+        if !self.backend.isolation().counts_cpu {
+            self.usage.forget(ended.machine.id());
+        }
         Ok(context.set_sandbox(sandbox))
     }
 }

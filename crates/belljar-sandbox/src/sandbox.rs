@@ -74,9 +74,11 @@ impl Sandbox {
         let machine = backend.create(limits, Some(language)).await?;
         let made = started.elapsed();
         let stream = machine.dial().await?;
-        let guest = GuestClient::connect(stream, Some(&backend.guest_digest()))
-            .await
-            .map_err(|e| BackendError::new(e.to_string()))?;
+        let guest =
+            GuestClient::connect(stream, Some(&backend.guest_digest())).await.map_err(|e| match e {
+                GuestError::Gone => BackendError::ended(e.to_string()),
+                e => BackendError::new(e.to_string()),
+            })?;
         let connected = started.elapsed();
         let sandbox = Self::new(machine, guest);
         sandbox.start_kernel(language).await?;
@@ -94,7 +96,7 @@ impl Sandbox {
                 Err(BackendError::new(format!("the {language} interpreter did not start: {message}")))
             }
             Ok(_) => Err(BackendError::new("the guest gave a strange answer")),
-            Err(_) => Err(BackendError::new(format!("the sandbox ended: {}", self.reason().await))),
+            Err(_) => Err(BackendError::ended(format!("the sandbox ended: {}", self.reason().await))),
         }
     }
 

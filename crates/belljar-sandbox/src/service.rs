@@ -11,14 +11,17 @@ use tokio::{sync::watch, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Backend, Caller, ContextInfo, Error, Health, NewContext, Quotas, Settings, State, VolumeInfo,
-    context::Context, pool::Pool, processes, quota::Ledger, usage::Usage,
+    Backend, BackendError, Caller, ContextInfo, Error, Health, NewContext, Quotas, Settings, State,
+    VolumeInfo, context::Context, pool::Pool, processes, quota::Ledger, usage::Usage,
 };
 
 /// A first call may come while the backend is still starting; it waits this long before it is told to come back.
 const START_PATIENCE: Duration = Duration::from_secs(25);
 /// `stop_context` waits this long for running code before it interrupts it.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
+/// A sandbox that ended before it was anybody's is followed by the next one; the last pauses are for a jailer that is
+/// known to have ended a little later than its sandboxes.
+const AGAIN_AFTER_MS: [u64; 5] = [10, 50, 200, 500, 1000];
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(1800);
 const MAX_NAME: usize = 100;
 const MAX_DESCRIPTION: usize = 1000;
@@ -191,16 +194,36 @@ impl SandboxService {
             )));
         }
         let _place = self.reserve(caller)?;
-        self.backend_ready().await?;
-        let failed = |e: crate::BackendError| Error::CreationFailed(e.to_string());
+        let failed = |e: BackendError| Error::CreationFailed(e.to_string());
         let limits = self.settings.limits_of(new.flavor);
         new.flavor = new.flavor.or_else(|| self.settings.flavor_of(&limits));
-        let sandbox = self.pool.take(new.language, &limits).await.map_err(failed)?;
-        let context = Arc::new(Context::new(caller.clone(), new, limits, sandbox));
-        self.claim(&context, &context.sandbox()).await.map_err(failed)?;
+        let make = || async {
+            let sandbox = self.pool.take(new.language, &limits).await?;
+            let context = Context::new(caller.clone(), new.clone(), limits.clone(), sandbox);
+            self.claim(&context, &context.sandbox()).await?;
+            Ok(Arc::new(context))
+        };
+        let context = self.until_one_lives(make).await?.map_err(failed)?;
         let info = context.info();
         self.keep(context);
         Ok(info)
+    }
+
+    /// Makes something in a sandbox, and again in another one if that one ends meanwhile: sandboxes end for reasons that
+    /// are none of the caller's, all at once if their jailer does.
+    pub(crate) async fn until_one_lives<T, F: Future<Output = Result<T, BackendError>>>(
+        &self,
+        make: impl Fn() -> F,
+    ) -> Result<Result<T, BackendError>, Error> {
+        let mut pauses = AGAIN_AFTER_MS.map(Duration::from_millis).into_iter();
+        loop {
+            self.backend_ready().await?;
+            let made = make().await;
+            match (&made, pauses.next()) {
+                (Err(error), Some(pause)) if error.ended => tokio::time::sleep(pause).await,
+                _ => return Ok(made),
+            }
+        }
     }
 
     pub(crate) fn contexts_of(&self, caller: &Caller) -> Vec<Arc<Context>> {
@@ -304,11 +327,11 @@ impl SandboxService {
             let _ = timeout(STOP_PATIENCE, context.quiet()).await;
             service.remove(&context).await.map(|()| context.info())
         });
-        let stopped = task.await.unwrap_or_else(|e| Err(crate::BackendError::new(e.to_string())));
+        let stopped = task.await.unwrap_or_else(|e| Err(BackendError::new(e.to_string())));
         stopped.map_err(|e| Error::StopFailed { id, why: e.to_string() })
     }
 
-    async fn remove(&self, context: &Context) -> Result<(), crate::BackendError> {
+    async fn remove(&self, context: &Context) -> Result<(), BackendError> {
         let ended = context.sandbox().machine.destroy().await;
         lock(&self.contexts).remove(&context.id);
         if !self.backend.isolation().counts_cpu {

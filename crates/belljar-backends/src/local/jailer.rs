@@ -25,6 +25,8 @@ use tokio::sync::{oneshot, watch};
 
 /// A jailer answers at once, or hangs.
 const KNOCK: Duration = Duration::from_secs(5);
+/// One that has not answered by then is not going to soon.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 const USAGE_LIMIT: Duration = Duration::from_secs(2);
 const IDS_PER_PACKET: usize = 500;
 /// Ended sandboxes that wait to be accounted for; more only pile up when nobody asks.
@@ -78,6 +80,8 @@ pub(super) struct Jailer {
     has_unsent: Condvar,
     /// It has closed its socket.
     gone: AtomicBool,
+    /// And none of its processes is left, if it was our child.
+    buried: watch::Sender<bool>,
 }
 
 impl Jailer {
@@ -113,6 +117,7 @@ impl Jailer {
             unsent: Mutex::default(),
             has_unsent: Condvar::new(),
             gone: AtomicBool::new(false),
+            buried: watch::Sender::new(false),
         })
     }
 
@@ -234,6 +239,9 @@ impl Jailer {
             let mut waiting = self.waiting();
             waiting.closed = true;
             waiting.accounts.clear();
+            // What they used since the last look is not known; that they ended is.
+            let lost: Vec<_> = waiting.lives.keys().map(|id| (id.clone(), 0)).collect();
+            waiting.finals.extend(lost);
             (std::mem::take(&mut waiting.answers), std::mem::take(&mut waiting.lives))
         };
         self.gone.store(true, Ordering::Release);
@@ -242,7 +250,7 @@ impl Jailer {
         self.has_unsent.notify_all();
         drop(unsent);
         for (_, answer) in answers {
-            let _ = answer.send(Err(BackendError::new("the jailer ended")));
+            let _ = answer.send(Err(BackendError::ended("the jailer ended")));
         }
         for (_, life) in lives {
             life.send_replace(Some("the jailer ended".into()));
@@ -251,6 +259,7 @@ impl Jailer {
             // It has closed its socket, so it is ending.
             let _ = child.wait();
         }
+        self.buried.send_replace(true);
         report(Report::Gone);
     }
 
@@ -299,6 +308,17 @@ impl Jailer {
 
     pub(super) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
+    }
+
+    /// Resolves when nothing is left of it.
+    pub(super) async fn buried(&self) {
+        // The sender lives as long as self.
+        let _ = self.buried.subscribe().wait_for(|buried| *buried).await;
+    }
+
+    /// It is gone, and nothing that its sandboxes used is left to be told.
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_gone() && self.waiting().finals.is_empty()
     }
 
     pub(super) fn leave(&self) {
@@ -369,12 +389,19 @@ impl Jailer {
         {
             let mut waiting = self.waiting();
             if waiting.closed {
-                return Err(BackendError::new("the jailer ended"));
+                return Err(BackendError::ended("the jailer ended"));
             }
             waiting.answers.insert(id.into(), sender);
         }
         self.tell(request)?;
-        receiver.await.map_err(|_| BackendError::new("the jailer ended"))?
+        match tokio::time::timeout(ANSWER_LIMIT, receiver).await {
+            Ok(answer) => answer.map_err(|_| BackendError::ended("the jailer ended"))?,
+            Err(_) => {
+                self.waiting().answers.remove(id);
+                let limit = ANSWER_LIMIT.as_secs();
+                Err(BackendError::new(format!("the jailer has not answered for {limit} s")))
+            }
+        }
     }
 
     /// Never waits: a jailer that is busy would hold up everybody. What it does not take now is kept for it, in order.
@@ -384,7 +411,7 @@ impl Jailer {
             match self.socket.send_now(&request, &[]) {
                 Ok(()) => return Ok(()),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(e) => return Err(BackendError::new(format!("reach the jailer: {e}"))),
+                Err(e) => return Err(BackendError::ended(format!("reach the jailer: {e}"))),
             }
         }
         unsent.push_back(request);

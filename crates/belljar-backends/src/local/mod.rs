@@ -1,6 +1,7 @@
 //! The local backend: sandboxes on this machine's own kernel, made by the jailer.
 
 mod browser;
+mod heal;
 mod jailer;
 mod layout;
 
@@ -8,7 +9,10 @@ use std::{
     os::fd::OwnedFd,
     path::PathBuf,
     process::Child,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -50,10 +54,15 @@ pub struct LocalBackend {
     options: LocalOptions,
     state: watch::Sender<State>,
     trouble: watch::Sender<Option<String>>,
-    isolation: OnceLock<Isolation>,
-    /// Makes new sandboxes.
-    jailer: OnceLock<Arc<Jailer>>,
-    /// Of earlier servers, kept for the sandboxes that they still have.
+    isolation: Mutex<Option<Isolation>>,
+    templates: OnceLock<Templates>,
+    /// Makes new sandboxes; `None` until there is one, and while it is being replaced.
+    jailer: Mutex<Option<Arc<Jailer>>>,
+    starts: Mutex<heal::Starts>,
+    /// Nothing is replaced any more.
+    ending: AtomicBool,
+    /// Of earlier servers, kept for the sandboxes that they still have; and those that ended, until their last accounts
+    /// are settled.
     others: Mutex<Vec<Arc<Jailer>>>,
     /// `None` until they were looked for.
     survivors: watch::Sender<Option<Vec<Left>>>,
@@ -75,8 +84,11 @@ impl LocalBackend {
             options,
             state,
             trouble: watch::Sender::new(None),
-            isolation: OnceLock::new(),
-            jailer: OnceLock::new(),
+            isolation: Mutex::default(),
+            templates: OnceLock::new(),
+            jailer: Mutex::default(),
+            starts: Mutex::default(),
+            ending: AtomicBool::new(false),
             others: Mutex::default(),
             survivors: watch::Sender::new(None),
             guest_digest: crate::guest_digest(),
@@ -111,25 +123,35 @@ impl LocalBackend {
             tracing::warn!("{error}{}", error.hint.as_ref().map(|h| format!(" ({h})")).unwrap_or_default());
         }
         self.state.send_replace(State::Preparing("starting the jailer".into()));
-        let spec = self.spec(&templates);
-        if let Some(alike) = self.sort_out(found, &spec.fingerprint) {
-            // Set nowhere else.
-            let _ = self.jailer.set(Arc::clone(&alike.jailer));
-            self.heard(alike.ready, began);
-            alike.jailer.zygote().into_iter().for_each(|report| self.heard(report, began));
+        // Set nowhere else.
+        let templates = self.templates.get_or_init(|| templates);
+        if let Some(alike) = self.sort_out(found, &self.spec(templates).fingerprint) {
+            *lock(&self.jailer) = Some(Arc::clone(&alike.jailer));
+            self.heard(&alike.jailer, alike.ready, began);
+            alike.jailer.zygote().into_iter().for_each(|report| self.heard(&alike.jailer, report, began));
             if alike.jailer.is_gone() {
                 // It ended while it was not known yet to matter.
-                self.heard(Report::Gone, began);
+                self.heard(&alike.jailer, Report::Gone, began);
             }
             return Ok(());
         }
         if let Some(python) = templates.python().cloned() {
             std::thread::spawn(move || python.prefetch());
         }
-        let (jailer, child) = Jailer::start(&self.options.program, &spec, &templates.locks())?;
-        // Set nowhere else, and before the first report can arrive.
-        let _ = self.jailer.set(Arc::clone(&jailer));
-        self.listen(&jailer, Some(child), began)
+        self.start_jailer(templates)
+    }
+
+    fn start_jailer(self: &Arc<Self>, templates: &Templates) -> Result<(), BackendError> {
+        let began = Instant::now();
+        let (jailer, child) =
+            Jailer::start(&self.options.program, &self.spec(templates), &templates.locks())?;
+        // Before the first report can arrive.
+        *lock(&self.jailer) = Some(Arc::clone(&jailer));
+        self.listen(&jailer, Some(child), began)?;
+        if self.ending.load(Ordering::Acquire) {
+            jailer.close();
+        }
+        Ok(())
     }
 
     fn listen(
@@ -141,8 +163,8 @@ impl LocalBackend {
         let (backend, heard) = (Arc::clone(self), Arc::clone(jailer));
         Arc::clone(jailer).listen(child, move |report| {
             // Those that only have old sandboxes left have nothing to say about new ones.
-            if backend.jailer.get().is_some_and(|current| Arc::ptr_eq(current, &heard)) {
-                backend.heard(report, began);
+            if backend.is_current(&heard) {
+                backend.heard(&heard, report, began);
             }
         })
     }
@@ -209,7 +231,11 @@ impl LocalBackend {
         spec
     }
 
-    fn heard(&self, report: Report, began: Instant) {
+    fn is_current(&self, jailer: &Arc<Jailer>) -> bool {
+        lock(&self.jailer).as_ref().is_some_and(|current| Arc::ptr_eq(current, jailer))
+    }
+
+    fn heard(self: &Arc<Self>, jailer: &Arc<Jailer>, report: Report, began: Instant) {
         match report {
             Report::Ready(isolation) => {
                 let ms = began.elapsed().as_millis();
@@ -218,8 +244,7 @@ impl LocalBackend {
                 for what in &isolation.weaker {
                     tracing::warn!("weaker isolation: {what}");
                 }
-                // The same for as long as this jailer lives.
-                let _ = self.isolation.set(isolation);
+                *lock(&self.isolation) = Some(isolation);
                 self.state.send_replace(State::Ready);
             }
             Report::ZygoteReady { seconds, version } => {
@@ -239,26 +264,17 @@ impl LocalBackend {
                 tracing::error!("{error}");
                 self.state.send_replace(State::Failed(error.message));
             }
-            Report::Gone => {
-                self.trouble.send_replace(Some("the jailer ended".into()));
-                self.state.send_if_modified(|state| {
-                    let died = matches!(state, State::Ready | State::Preparing(_));
-                    if died {
-                        *state = State::Failed("the jailer ended; restart belljar".into());
-                    }
-                    died
-                });
-            }
+            Report::Gone => self.replace_jailer(jailer),
         }
     }
 
     fn jailers(&self) -> Vec<Arc<Jailer>> {
         let others = lock(&self.others).clone();
-        self.jailer.get().cloned().into_iter().chain(others).collect()
+        lock(&self.jailer).clone().into_iter().chain(others).collect()
     }
 
-    fn jailer(&self) -> Result<&Arc<Jailer>, BackendError> {
-        self.jailer.get().ok_or_else(|| BackendError::new("the jailer is not up yet"))
+    fn jailer(&self) -> Result<Arc<Jailer>, BackendError> {
+        lock(&self.jailer).clone().ok_or_else(|| BackendError::ended("the jailer is not up"))
     }
 }
 
@@ -277,7 +293,7 @@ impl Backend for LocalBackend {
     }
 
     fn isolation(&self) -> Isolation {
-        self.isolation.get().cloned().unwrap_or_default()
+        lock(&self.isolation).clone().unwrap_or_default()
     }
 
     async fn survivors(&self) -> Vec<Survivor> {
@@ -310,6 +326,7 @@ impl Backend for LocalBackend {
                 ended: true,
             }));
         }
+        lock(&self.others).retain(|jailer| !jailer.is_settled());
         all
     }
 
@@ -323,7 +340,6 @@ impl Backend for LocalBackend {
         let life = jailer.watch_life(&id);
         let limits = jail_limits(limits);
         // There before it is asked for: if nobody waits for the answer any more, dropping it ends the sandbox.
-        let jailer = Arc::clone(jailer);
         let machine = LocalMachine { id: id.clone(), jailer, life, first: Mutex::new(None) };
         let asked = machine.jailer.ask(&id, ToJailer::Create { id: id.clone(), limits, first }).await;
         let stream = asked.inspect_err(|_| machine.jailer.forget(&id))?;
@@ -332,10 +348,12 @@ impl Backend for LocalBackend {
     }
 
     fn leave(&self) {
+        self.ending.store(true, Ordering::Release);
         self.jailers().iter().for_each(|jailer| jailer.leave());
     }
 
     fn abandon(&self) {
+        self.ending.store(true, Ordering::Release);
         self.jailers().iter().for_each(|jailer| jailer.close());
     }
 
@@ -343,12 +361,10 @@ impl Backend for LocalBackend {
         for jailer in lock(&self.others).drain(..) {
             jailer.close();
         }
-        let Some(jailer) = self.jailer.get() else { return };
+        self.ending.store(true, Ordering::Release);
+        let Ok(jailer) = self.jailer() else { return };
         jailer.close();
-        let mut state = self.state.subscribe();
-        // The jailer's thread reports when nothing is left.
-        let gone = state.wait_for(|state| matches!(state, State::Failed(_)));
-        let _ = tokio::time::timeout(grace, gone).await;
+        let _ = tokio::time::timeout(grace, jailer.buried()).await;
     }
 }
 
@@ -394,7 +410,8 @@ impl Machine for LocalMachine {
             limits: jail_limits(limits),
             volumes,
         };
-        self.jailer.request(&self.id, claim).await.map(drop)
+        // Whatever the reason: this one cannot be made somebody's, and another one may.
+        self.jailer.request(&self.id, claim).await.map(drop).map_err(|e| BackendError::ended(e.message))
     }
 
     async fn dial(&self) -> Result<UnixStream, BackendError> {

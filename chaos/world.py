@@ -1,0 +1,276 @@
+"""A running Belljar, the clients that use it, and all that must hold whatever was done to it."""
+
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import anatomy
+from anatomy import Home, Machine, wait_until
+from doors import BELLJAR, DOWN, Failed, Http, Pipe, PipeClient, Refused, Serve
+from model import Context, Violation
+
+# Everything is well again by then, on a busy machine too.
+HEALS = 90
+MOST_CONTEXTS = 4
+# Descriptors that a server may have beyond those it began with, per context and for connections that are just closing.
+PER_CONTEXT, SPARE = 6, 24
+CLOCK = Path(__file__).with_name("clock.c")
+
+
+class World:
+    def __init__(self, door, seed):
+        self.random = random.Random(seed)
+        self.directory = Path(tempfile.mkdtemp(prefix="belljar-chaos-")).resolve()
+        self.mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m,mode=700", "chaos", self.directory],
+                                      capture_output=True).returncode == 0
+        self.home = Home(self.directory)
+        # Elsewhere, so that a full disk does not keep us from reading it.
+        self.home.logs = Path(tempfile.mkdtemp(prefix="belljar-chaos-log-"))
+        self.machine = Machine(self.home)
+        self.contexts, self.counter = [], 0
+        self.tokens, self.revoked = {}, []
+        self.ahead = self.directory / "ahead"
+        env = self.clock() if door == "serve" else None
+        if door == "serve":
+            self.token("ann")
+            self.door = Serve(self.home, ("--log", "info,rmcp=error"), env)
+            self.clients = [Http(self.door, self.tokens["ann"]), Http(self.door, self.tokens["ann"], "session")]
+        else:
+            self.door = Pipe(self.home, ("--log", "info,rmcp=error"), env)
+            self.clients = [PipeClient(self.door)]
+        self.start()
+
+    def clock(self):
+        """The server's clock can be set, without touching the machine's."""
+        shim = self.directory / "clock.so"
+        built = shutil.which("cc") and subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", shim, CLOCK], capture_output=True)
+        if not built or built.returncode:
+            return None
+        self.ahead.write_text("0")
+        return {"LD_PRELOAD": str(shim), "CHAOS_AHEAD": str(self.ahead)}
+
+    def start(self):
+        self.door.start()
+        self.wait_well()
+        self.settled_at = anatomy.descriptors(self.door.pid)
+
+    @property
+    def client(self):
+        return self.random.choice(self.clients)
+
+    def token(self, name):
+        self.tokens[name] = self.home.token("add", name)
+
+    # What clients do.
+
+    def make_context(self, client=None):
+        self.counter += 1
+        name, language = f"c{self.counter}", self.random.choice(["python", "python", "python", "javascript"])
+        try:
+            made = (client or self.client).call("create_context", name=name, language=language)
+        except (Refused, Failed, *DOWN) as error:
+            self.last = error
+            return None
+        context = Context(made["context_id"], name, language, f"bj{self.counter}x{os.getpid() % 100000}")
+        self.contexts.append(context)
+        return context
+
+    def stop_context(self, context):
+        self.contexts.remove(context)
+        try:
+            self.client.call("stop_context", context_id=context.id)
+        except (Refused, Failed, *DOWN) as error:
+            self.last = error
+            # It may be there or not; either way it is nobody's concern, but it takes a place.
+            self.abandoned = getattr(self, "abandoned", []) + [context.id]
+
+    def some_context(self, language=None):
+        fitting = [context for context in self.contexts if language in (None, context.language)]
+        while not fitting:
+            made = self.make_context()
+            if made and language in (None, made.language):
+                fitting = [made]
+            elif len(self.contexts) > MOST_CONTEXTS:
+                self.stop_context(self.contexts[0])
+        return self.random.choice(fitting)
+
+    def named_kernel(self, language=None):
+        """A context, and the process that is its interpreter."""
+        for _ in range(20):
+            context = self.some_context(language)
+            ran = context.name_interpreter(self.client)
+            pid = ran and ran["success"] and self.machine.kernel(context.mark)
+            if pid:
+                return context, pid
+            time.sleep(0.2)
+        raise Violation(f"no interpreter can be named: {self.client.last}")
+
+    def work(self, steps, seed, reserved=None):
+        """Threads that use the contexts, one each. What they raise is raised by `finish`."""
+        errors = []
+
+        def use(context, seed):
+            rng = random.Random(seed)
+            client = self.clients[seed % len(self.clients)]
+            try:
+                for step in range(steps):
+                    if rng.random() < 0.6:
+                        context.set(client, f"v{rng.randrange(4)}", rng.randrange(10**6))
+                    else:
+                        context.write(client, f"f{rng.randrange(3)}.txt", str(rng.randrange(10**6)))
+            except Exception as error:  # noqa: BLE001 — told by `finish`
+                errors.append(error)
+
+        workers = [threading.Thread(target=use, args=(context, seed + n), daemon=True)
+                   for n, context in enumerate(self.contexts) if context is not reserved]
+        for worker in workers:
+            worker.start()
+
+        def finish():
+            for worker in workers:
+                worker.join()
+            if errors:
+                raise errors[0]
+        return finish
+
+    # What must hold.
+
+    def wait_well(self):
+        if not wait_until(self.door.healthy, HEALS):
+            raise Violation(f"not well after {HEALS} s: {self.door.why_not()}\n{self.door.log()}")
+
+    def check(self):
+        """Raises what does not hold."""
+        self.wait_well()
+        self.check_contexts()
+        self.check_tokens()
+        self.check_listing()
+        problems = []
+        if not wait_until(lambda: not problems.clear() and not problems.extend(self.leaks()) and not problems, HEALS):
+            raise Violation(f"left behind: {problems}\n{self.door.log()}")
+
+    def check_contexts(self):
+        for context in self.contexts:
+            client = self.client
+            if not wait_until(lambda: context.look(client), HEALS):
+                raise Violation(f"{context.name} ({context.language}) cannot be used again: {client.last}\n{self.door.log()}")
+            again = context.look(client)
+            losses = [note for note in (again or {}).get("notes", []) if "gone" in note]
+            if losses:
+                raise Violation(f"{context.name}: a loss is told again: {losses}")
+        made = None
+
+        def create():
+            nonlocal made
+            made = self.make_context()
+            return made
+        if not wait_until(create, HEALS):
+            raise Violation(f"no context can be made: {self.last}\n{self.door.log()}")
+        if not made.look(self.client):
+            raise Violation(f"a new context does not work: {self.client.last}")
+        while len(self.contexts) > MOST_CONTEXTS:
+            self.stop_context(self.contexts[0])
+
+    def check_listing(self):
+        """Contexts that were made are there, and those that were stopped are not."""
+        listed = {item["context_id"] for item in self.client.call("list_contexts")["contexts"]}
+        for id in getattr(self, "abandoned", [])[:]:
+            if id in listed:
+                try:
+                    self.client.call("stop_context", context_id=id)
+                except Refused:
+                    pass
+            self.abandoned.remove(id)
+        own = {context.id for context in self.contexts}
+        if missing := own - listed:
+            raise Violation(f"contexts are not listed: {missing}")
+        if surplus := listed - own:
+            # Made for a client that did not hear of it: it could find it here, as we do.
+            for id in surplus:
+                self.client.call("stop_context", context_id=id)
+
+    def check_tokens(self):
+        if not self.tokens:
+            return
+        for name, token in self.tokens.items():
+            status = self.status(token)
+            if status != 200:
+                raise Violation(f"the token of {name} is refused with {status}")
+        for token in self.revoked[-3:]:
+            status = self.status(token)
+            if status != 401:
+                raise Violation(f"a token that was taken back is answered {status}")
+        log = self.door.server.log()
+        if any(token in log for token in [*self.tokens.values(), *self.revoked]):
+            raise Violation("a token is in the log")
+
+    def status(self, token):
+        client = self.door.server.client(token)
+        return client.post(client.message("tools/list")).status
+
+    def leaks(self):
+        """What is there and should not be. Some of it passes."""
+        machine = self.machine
+        jailers, directories = machine.jailers(), machine.run_directories()
+        if len(jailers) != 1:
+            yield f"{len(jailers)} jailers"
+        if len(directories) != len(jailers):
+            yield f"run directories {directories} of {len(jailers)} jailers"
+        guests = len(machine.guests())
+        expected = len(self.contexts) + 1
+        if not expected <= guests <= expected + 1:
+            yield f"{guests} guests for {expected - 1} contexts and one in the pool"
+        for instance, sandboxes in machine.groups().items():
+            if instance not in directories:
+                yield f"cgroups of the dead instance {instance}"
+            elif len(sandboxes) > guests:
+                yield f"{len(sandboxes)} cgroups for {guests} guests"
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        yield from (line for line in mounts if f"{self.directory}/run" in line)
+        pid = self.door.pid
+        open_now, allowed = anatomy.descriptors(pid), self.settled_at + PER_CONTEXT * len(self.contexts) + SPARE
+        if open_now > allowed:
+            yield f"the server has {open_now} descriptors, at most {allowed} were expected"
+        if (count := anatomy.threads(pid, "jailer", "to jailer")) > 2:
+            yield f"{count} threads listen to jailers"
+        yield from (f"{child} was not buried" for child, state in anatomy.children(pid) if state == "Z")
+        yield from (f"{directory} is not finished" for directory in directories if directory.startswith("."))
+
+    def forget_contexts(self):
+        """The server that had them is gone, and said that they would go with it."""
+        self.contexts.clear()
+        self.abandoned = []
+
+    def assert_nothing_left(self, tree):
+        if not wait_until(lambda: not self.home.left(tree), 30):
+            raise Violation(f"left behind: {self.home.left(tree)}")
+
+    def close(self):
+        """Told to stop, it leaves nothing."""
+        tree = self.machine.tree()
+        try:
+            if self.door.is_up() and (code := self.door.stop()) != 0:
+                raise Violation(f"exit code {code}\n{self.door.log()}")
+            self.assert_nothing_left(tree)
+        finally:
+            self.remove()
+
+    def remove(self):
+        if self.door.is_up():
+            tree = self.machine.tree()
+            self.door.kill()
+            for pid in self.machine.jailers():
+                anatomy.kill(pid)
+            wait_until(lambda: not any(not anatomy.is_gone(pid) for pid in tree), 10)
+        if self.mounted:
+            subprocess.run(["umount", "-l", self.directory], check=False)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        shutil.rmtree(self.home.logs, ignore_errors=True)
+
+
+__all__ = ["BELLJAR", "World"]
