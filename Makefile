@@ -41,6 +41,13 @@ load: setup ## many callers on one server for a minute, which is then killed: no
 package: setup ## a tarball, a Debian package, an MCP bundle and the registry entry, in target/packages
 	scripts/package.sh
 
+chaos: setup ## break a running Belljar, round after round: CHAOS="--rounds 1000 --seed 1"
+	python3 chaos/chaos.py $(CHAOS)
+
+fuzz: ## feed hostile bytes to all that read some: FUZZ="--seconds 600"
+	cargo xtask guest
+	scripts/fuzz.sh $(FUZZ)
+
 fmt: ## format the sources
 	cargo fmt --all
 

@@ -10,7 +10,26 @@ belljar=target/release/belljar
 export BELLJAR_TEST_PATIENCE=${BELLJAR_TEST_PATIENCE:-4}
 passed=() failed=() skipped=() unsteady=()
 
-phases=(bootstrap format guest lint build templates rust kernels walker clients http hub toolkits packaging conformance dependencies)
+phases=(
+    bootstrap
+    format
+    guest
+    lint
+    build
+    templates
+    rust
+    fuzz
+    kernels
+    walker
+    clients
+    http
+    hub
+    toolkits
+    conformance
+    packaging
+    chaos
+    dependencies
+)
 
 do_bootstrap() { scripts/bootstrap.sh test; }
 do_format() { cargo fmt --all -- --check; }
@@ -47,6 +66,12 @@ do_hub() { tests/hub/run.sh; }
 
 # Everything that is handed out, installed into a clean root.
 do_packaging() { tests/packaging/run.sh; }
+
+# Everything that can be killed, stopped, filled or damaged, once. Needs root.
+do_chaos() { python3 chaos/chaos.py --quick --seed 1; }
+
+# A few seconds for everything that reads bytes from others; always the same ones.
+do_fuzz() { FUZZ_SEED=1 scripts/fuzz.sh --seconds 5; }
 
 do_dependencies() {
     if ! cargo deny --version >/dev/null 2>&1; then

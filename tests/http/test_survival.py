@@ -6,6 +6,7 @@ import unittest
 from http.client import HTTPException
 
 from harness import Background, Home, Refused, Server, wait_until
+from machine import kill, processes
 
 TICK = "for i in $(seq 1 3000); do echo tick $i; sleep 0.1; done"
 
@@ -227,6 +228,33 @@ class Survival(unittest.TestCase):
         with self.assertRaises(Refused) as caught:
             client.context("one too many")
         self.assertEqual(caught.exception.code, "LIMIT_EXCEEDED")
+
+    def test_a_jailer_that_dies_is_replaced(self):
+        server = self.serve()
+        client = server.client()
+        contexts = [client.context(name) for name in ("one", "two")]
+        for context in contexts:
+            client.value(context, "x = 1; open('kept.txt', 'w').write('1')")
+        running = Background(client.run, contexts[0], "open('began', 'w')\nimport time; time.sleep(25)")
+        self.assertTrue(wait_until(lambda: client.call("list_files", context_id=contexts[0])["total"] == 2, 30))
+        tree = self.home.tree()
+        for jailer in self.home.jailers():
+            kill(jailer)
+        ran = running.join()
+        self.assertFalse(ran["success"])
+        self.assertIn("variables, imports and files are gone", ran["notes"][0])
+        with self.assertRaises(Refused) as caught:
+            client.call("download_file", context_id=contexts[1], path="kept.txt")
+        self.assertIn("files are gone", caught.exception.message)
+        for context in contexts:
+            self.assertEqual(client.value(context, "y = 2; 'x' in globals()"), "False")
+            self.assertNotIn("notes", client.run(context, "y"))
+        self.assertEqual(client.value(client.context("three"), "6 * 7"), "42")
+        self.assertTrue(wait_until(lambda: not any(pid in processes() for pid in tree), 30), "the old ones are gone")
+        self.assertTrue(wait_until(lambda: len(list((self.home.path / "run").glob("*"))) == 1, 30), "and what they left")
+        server.wait_healthy()
+        second = server.kill() or self.serve(ready=False)
+        self.assertEqual(second.client().value(contexts[0], "y"), "2", "the new one outlives its server too")
 
     def test_nobody_comes_back(self):
         server = self.serve("--keep", "1s")

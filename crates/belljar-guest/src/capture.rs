@@ -195,4 +195,21 @@ mod tests {
         let (captured, body) = capture(4, &[b"abcdefgh".to_vec()], Path::new("/dev/null/nowhere"));
         assert_eq!((captured.total, captured.file, body), (8, None, b"abgh".to_vec()));
     }
+
+    #[test]
+    fn fuzz_captures() {
+        belljar_fuzz::fuzz("captures", &[b"\x08\x03some output", b"\x40\x01short"], |input| {
+            let [cap, piece, stream @ ..] = input else { return 0 };
+            // No file can be made there: what is kept in memory is what counts.
+            let mut capture = Capture::new(usize::from(*cap), PathBuf::from("/dev/null/none"));
+            stream.chunks(usize::from(*piece) + 1).for_each(|bytes| capture.push(bytes));
+            let mut body = Vec::new();
+            let captured = capture.finish(&mut body);
+            let (head, tail) = (captured.head as usize, captured.tail as usize);
+            assert_eq!((captured.total, head + tail), (stream.len() as u64, body.len()));
+            assert!(body.len() <= usize::from(*cap));
+            assert!(stream.starts_with(&body[..head]) && stream.ends_with(&body[head..]));
+            belljar_fuzz::mark((head == 0, tail == 0, stream.len() > usize::from(*cap)))
+        });
+    }
 }

@@ -353,4 +353,26 @@ mod tests {
         assert_eq!(place.open_regular(OFlags::RDONLY).unwrap_err().0, FailureKind::Invalid);
         assert_eq!(place.open_regular(OFlags::WRONLY).unwrap_err().0, FailureKind::Invalid);
     }
+
+    /// However it is written: it lies below one of the roots, or is refused.
+    #[test]
+    fn fuzz_paths() {
+        let seeds: [&[u8]; 5] =
+            [b"a/b.txt", b"/workspace/../tmp/./x", b"/outputs/run-1", b"../../etc", b"//volumes//shared"];
+        belljar_fuzz::fuzz("paths", &seeds, |input| {
+            let path = String::from_utf8_lossy(input);
+            match Place::parse(&path) {
+                Ok(place) => {
+                    assert!(ROOTS.contains(&place.root));
+                    assert!(
+                        place.rest.components().all(|part| matches!(part, Component::Normal(_))),
+                        "{path:?}"
+                    );
+                    assert_eq!(Place::parse(&place.shown()).unwrap(), place, "{path:?} does not lead back");
+                    belljar_fuzz::mark((place.root, place.rest.components().count().min(5)))
+                }
+                Err((kind, why)) => belljar_fuzz::mark((format!("{kind:?}"), why)),
+            }
+        });
+    }
 }

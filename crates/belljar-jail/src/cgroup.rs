@@ -358,4 +358,16 @@ mod tests {
         let base = v2_base("0::/user.slice/app.scope", &mounts).unwrap();
         assert_eq!(base, top.path().join("user.slice"));
     }
+
+    #[test]
+    fn fuzz_mounts() {
+        let seed = format!("9:pids:/docker/abc\n4:memory:/x\n1:cpu,cpuacct:/\n0::/\0{MOUNTS_V1}");
+        belljar_fuzz::fuzz("mounts", &[seed.as_bytes()], |input| {
+            let text = String::from_utf8_lossy(input);
+            let (own, mounts) = text.split_once('\0').unwrap_or((&text, ""));
+            let found = v1_bases(own, mounts);
+            let parsed = mounts.lines().filter_map(parse_mount).count();
+            belljar_fuzz::mark((found.map(|bases| bases.len()), parsed.min(6)))
+        });
+    }
 }

@@ -18,4 +18,6 @@ pub use message::*;
 pub const GENERATION: u32 = 3;
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

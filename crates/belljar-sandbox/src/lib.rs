@@ -39,4 +39,6 @@ pub use types::*;
 pub use volumes::VolumeStore;
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -23,6 +23,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::*;
 
+mod losses;
+
 /// What the test sees of all sandboxes.
 #[derive(Default)]
 struct World {
@@ -34,6 +36,8 @@ struct World {
     /// Languages of interpreters that were asked for, and of code that ran.
     started: Mutex<Vec<Language>>,
     ran: Mutex<Vec<Language>>,
+    /// So many of the next sandboxes end while they are made.
+    short_lived: AtomicUsize,
 }
 
 struct Fake {
@@ -77,6 +81,10 @@ impl Backend for Fake {
 
     async fn create(&self, limits: &Limits, _: Option<Language>) -> Result<Arc<dyn Machine>, BackendError> {
         self.world.limits.lock().unwrap().push(limits.clone());
+        let fewer = |count: usize| count.checked_sub(1);
+        if self.world.short_lived.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() {
+            return Err(BackendError::ended("the jailer ended"));
+        }
         Ok(Arc::new(FakeMachine(Arc::clone(&self.world))))
     }
 
@@ -183,6 +191,11 @@ async fn guest(mut stream: UnixStream, world: Arc<World>) {
                         send(&mut stream, &FromGuest::Reply { id: target, reply }, &[]).await;
                     }
                     (Reply::Ok, String::new())
+                }
+                // The last thing that it does.
+                Call::Stat { path, .. } if path == "die" => {
+                    let reply = Reply::Failed { kind: FailureKind::NotFound, message: path };
+                    return send(&mut stream, &FromGuest::Reply { id, reply }, &[]).await;
                 }
                 other => panic!("{other:?}"),
             };

@@ -357,4 +357,30 @@ mod tests {
             "unknown toolset \"browsers\"; known: contexts, sessions, sandbox, browser, all"
         );
     }
+
+    /// Whatever a model sends: it is taken or refused, in few words.
+    #[test]
+    fn fuzz_arguments() {
+        let registry = Registry::new(&["all".to_owned()], &options(false)).unwrap();
+        let seeds: [&[u8]; 5] = [
+            br#"{"context_id":"c","code":"1","timeout":1.5}"#,
+            br#"{"name":"n","language":"python","path":"a","content":"","encoding":"base64"}"#,
+            br#"{"command":"ls","args":["-l"],"env":{"A":"b"},"cwd":".","timeout":-1}"#,
+            br#"{"selector":"ref_1","text":"t","url":"http://x","maxTextLen":10}"#,
+            br#"[null, 1e308, "a"]"#,
+        ];
+        belljar_fuzz::fuzz("arguments", &seeds, |input| {
+            let Ok(arguments) = serde_json::from_slice::<Value>(input) else { return 0 };
+            let mut did = Vec::new();
+            for tool in registry.tools() {
+                let parsed = crate::args::parse::<Value>(&tool.spec().input_schema, arguments.clone());
+                did.push(parsed.err().map(|error| {
+                    let text = format!("{error:?}");
+                    assert!(text.len() < 5000, "{text}");
+                    belljar_fuzz::kind(&text)
+                }));
+            }
+            belljar_fuzz::mark(did)
+        });
+    }
 }

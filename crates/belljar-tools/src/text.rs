@@ -287,4 +287,41 @@ mod tests {
             prop_assert_eq!(note.is_some(), text.len() > cap);
         }
     }
+
+    #[test]
+    fn fuzz_truncation() {
+        belljar_fuzz::fuzz(
+            "truncation",
+            &[b"\x14\x05some text that is cut", "\u{1}\u{2}é漢😀".as_bytes()],
+            |input| {
+                let [budget, at, bytes @ ..] = input else { return 0 };
+                let (budget, text) = (usize::from(*budget), String::from_utf8_lossy(bytes));
+                let (head, tail) = text.split_at(text.floor_char_boundary(usize::from(*at)));
+                let output = Output {
+                    head: head.into(),
+                    tail: tail.into(),
+                    total: text.len() as u64 + 5,
+                    cut: 5,
+                    file: Some("/outputs/run-1.stdout.txt".into()),
+                    file_bytes: 3,
+                };
+                let (shown, cut) = bounded(&output, budget, "ctx-1");
+                let cut = cut.unwrap();
+                assert!(
+                    cut.shown_bytes as usize <= budget.max(text.len().min(budget))
+                        && shown.len() <= budget + 300
+                );
+                let (one, two) = share(&output, &uncut(&text), budget);
+                assert!(one + two <= budget.max(text.len() * 2));
+                let (clip, note) = clipped(&text, budget);
+                assert!(
+                    clip.len() <= budget
+                        && text.starts_with(&clip)
+                        && note.is_some() == (clip.len() < text.len())
+                );
+                assert!(shorten(&text, budget).chars().count() <= budget + 1);
+                belljar_fuzz::mark((note.is_some(), cut.shown_bytes == 0, one < two, tail.is_empty()))
+            },
+        );
+    }
 }

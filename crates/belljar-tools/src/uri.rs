@@ -21,7 +21,7 @@ pub struct ResourceUri {
 
 /// The address of a file, whose path is relative to the workspace or absolute.
 pub fn of_file(context_id: &str, path: &str) -> String {
-    match path.strip_prefix(OUTPUTS) {
+    match path.strip_prefix(OUTPUTS).filter(|file| !file.is_empty()) {
         Some(file) => format!("{PREFIX}{}/outputs/{}", encode(context_id), encode(file)),
         None => format!("{PREFIX}{}/files/{}", encode(context_id), encode(path)),
     }
@@ -117,5 +117,29 @@ mod tests {
         fn garbage_never_panics(uri in "(belljar://contexts/)?\\PC{0,60}") {
             let _ = ResourceUri::parse(&uri);
         }
+    }
+
+    #[test]
+    fn fuzz_addresses() {
+        let seeds: [&[u8]; 4] = [
+            b"belljar://contexts/ctx-1/files/a%20b.txt",
+            b"belljar://contexts/ctx-1/outputs/run-1.stdout.txt",
+            b"/outputs/../x",
+            "odd/100% é.txt".as_bytes(),
+        ];
+        belljar_fuzz::fuzz("addresses", &seeds, |input| {
+            let text = String::from_utf8_lossy(input).into_owned();
+            if !text.is_empty() {
+                let led = ResourceUri::parse(&of_file("ctx-1", &text));
+                assert_eq!(led.map(|uri| uri.path), Some(text.clone()), "the address does not lead back");
+            }
+            match ResourceUri::parse(&text) {
+                Some(uri) => {
+                    assert!(!uri.context.is_empty() && !uri.path.is_empty());
+                    belljar_fuzz::mark((1, uri.path.starts_with('/')))
+                }
+                None => 0,
+            }
+        });
     }
 }

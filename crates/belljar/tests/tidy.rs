@@ -37,7 +37,9 @@ fn manifest(path: &Path) -> toml::Table {
 
 fn dependencies(manifest: &toml::Table) -> Vec<String> {
     let table = |name: &str| manifest.get(name).and_then(|t| t.as_table()).cloned().unwrap_or_default();
-    table("dependencies").into_iter().chain(table("dev-dependencies")).map(|(name, _)| name).collect()
+    // Tests of every crate may be fuzzed; nothing of it is in the product.
+    let for_tests = table("dev-dependencies").into_iter().filter(|(name, _)| name != "belljar-fuzz");
+    table("dependencies").into_iter().chain(for_tests).map(|(name, _)| name).collect()
 }
 
 fn crates() -> Vec<(String, PathBuf)> {

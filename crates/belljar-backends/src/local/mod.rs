@@ -127,6 +127,10 @@ impl LocalBackend {
         let templates = self.templates.get_or_init(|| templates);
         if let Some(alike) = self.sort_out(found, &self.spec(templates).fingerprint) {
             *lock(&self.jailer) = Some(Arc::clone(&alike.jailer));
+            // A jailer sweeps when it starts; this one did so long ago.
+            if let Err(error) = belljar_jail::sweep::sweep(&self.options.sources.home.join("run")) {
+                tracing::warn!("what a crash left could not be swept: {error}");
+            }
             self.heard(&alike.jailer, alike.ready, began);
             alike.jailer.zygote().into_iter().for_each(|report| self.heard(&alike.jailer, report, began));
             if alike.jailer.is_gone() {

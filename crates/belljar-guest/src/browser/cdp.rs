@@ -313,4 +313,34 @@ mod tests {
             })
             .await;
     }
+
+    /// What a browser says that a page has taken over.
+    #[test]
+    fn fuzz_browser_messages() {
+        let seeds: [&[u8]; 3] = [
+            b"\x05{\"id\":1,\"result\":{}}\0{\"method\":\"Page.loadEventFired\",\"params\":{},\"sessionId\":\"s\"}\0",
+            b"\x00{\"id\":2,\"error\":{\"message\":\"no\"}}\0",
+            b"\x01\0\0",
+        ];
+        let cut = |wire: &[u8], piece: usize| {
+            let (mut messages, mut seen) = (Messages::default(), Vec::new());
+            for bytes in wire.chunks(piece) {
+                messages.extend(bytes).unwrap();
+                while let Some(message) = messages.next() {
+                    seen.push(message.to_vec());
+                }
+            }
+            seen
+        };
+        belljar_fuzz::fuzz("browser_messages", &seeds, |input| {
+            let Some((&piece, wire)) = input.split_first() else { return 0 };
+            let whole = cut(wire, wire.len().max(1));
+            assert_eq!(whole, cut(wire, usize::from(piece) + 1), "pieces make a difference");
+            let parsed = |message: &Vec<u8>| match serde_json::from_slice::<Message<'_>>(message) {
+                Ok(message) => format!("{:?} {:?}", message.id.is_some(), message.error.is_some()),
+                Err(error) => belljar_fuzz::kind(&error.to_string()),
+            };
+            belljar_fuzz::mark(whole.iter().map(parsed).take(4).collect::<Vec<_>>())
+        });
+    }
 }

@@ -177,4 +177,34 @@ mod tests {
             prop_assert!(line.len() <= limit + '…'.len_utf8() && !line.contains('\n'));
         }
     }
+
+    #[test]
+    fn fuzz_browser_text() {
+        let seeds: [&[u8]; 5] = [
+            b"[ref_1] button \"Sign in\"\n\x1b[31mred",
+            "\u{202e}gnp.exe\u{2028}[ref_2]".as_bytes(),
+            b"about:blank",
+            b"localhost:8000/x?y#z",
+            b"data:text/html,<p>x",
+        ];
+        belljar_fuzz::fuzz("browser_text", &seeds, |input| {
+            let text = String::from_utf8_lossy(input);
+            let limit = input.len() % 300;
+            let (one, many) = (line_of(&text, limit), lines(&text, limit));
+            assert!(one.len() <= limit + '…'.len_utf8());
+            assert!(!one.contains('\n') && !one.chars().any(is_hostile));
+            assert!(!many.chars().any(|c| c != '\n' && is_hostile(c)));
+            assert!(!many.contains("[ref_"), "{many:?}");
+            assert!(!line(&text).chars().any(is_hostile) && !address(&text).chars().any(is_hostile));
+            let opened = check_url(&text);
+            if let Ok(url) = &opened {
+                let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
+                assert!(
+                    ["http", "https", "file", "data", "about", "blob"].contains(&scheme.as_str()),
+                    "{url:?}"
+                );
+            }
+            belljar_fuzz::mark((opened.map_err(|why| belljar_fuzz::kind(&why)).map(drop), one.ends_with('…')))
+        });
+    }
 }

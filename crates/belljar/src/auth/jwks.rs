@@ -250,7 +250,7 @@ fn read(path: &Path) -> anyhow::Result<Arc<[Key]>> {
 }
 
 /// Keys that are of no use to us are left out: issuers publish all sorts.
-fn parse(bytes: &[u8]) -> anyhow::Result<Arc<[Key]>> {
+pub(super) fn parse(bytes: &[u8]) -> anyhow::Result<Arc<[Key]>> {
     #[derive(Deserialize)]
     struct Set {
         keys: Vec<serde_json::Value>,

@@ -442,3 +442,38 @@ fn tokens_are_revoked_by_id_or_by_name() {
     assert_eq!(revoke("bob").unwrap(), 1);
     assert_eq!(revoke("bob").unwrap_err().to_string(), "there is no token \"bob\": there are none at all");
 }
+
+/// A file that was damaged or edited: understood, or refused without showing what may be a secret.
+#[test]
+fn fuzz_token_files() {
+    const SECRET: &str = "bj_c2VjcmV0";
+    let home = Home::new();
+    home.add("alice");
+    let good = fs::read(home.file()).unwrap();
+    let misplaced = format!(
+        "{{\"version\":1,\"tokens\":[{{\"id\":\"{SECRET}\",\"name\":\"{SECRET}\"}}],\"{SECRET}\":1}}"
+    );
+    belljar_fuzz::fuzz("token_files", &[&good, misplaced.as_bytes(), b"{\"version\":2}"], |input| {
+        fs::write(home.file(), input).unwrap();
+        match tokens::read(&home.file()) {
+            Ok(entries) => {
+                assert!(entries.iter().all(|entry| tokens::is_name(&entry.name)));
+                belljar_fuzz::mark(entries.len().min(3))
+            }
+            Err(error) => {
+                let text = format!("{error:#}");
+                assert!(!text.contains(SECRET), "{text}");
+                belljar_fuzz::mark(belljar_fuzz::kind(&text))
+            }
+        }
+    });
+}
+
+#[test]
+fn fuzz_keys() {
+    let set = json!({"keys": [Signer::ed("ed", 1).public(), Signer::ed("other", 2).public()]}).to_string();
+    belljar_fuzz::fuzz("keys", &[set.as_bytes(), b"{\"keys\":[]}"], |input| match jwks::parse(input) {
+        Ok(keys) => belljar_fuzz::mark(keys.len()),
+        Err(error) => belljar_fuzz::mark(belljar_fuzz::kind(&format!("{error:#}"))),
+    });
+}

@@ -282,10 +282,13 @@ fn parse(path: &Path, mode: u32, bytes: &[u8]) -> Result<Vec<Entry>, String> {
     }
     let content: Content = serde_json::from_slice(bytes).map_err(malformed)?;
     match content.tokens.iter().find(|entry| !is_name(&entry.name)) {
-        Some(entry) => Err(format!(
-            "the tokens file {file} is malformed: the name of token {:?} is not {NAME}",
-            entry.id
-        )),
+        // An id is no secret, but this may be something else in its place.
+        Some(Entry { id, .. }) if id.contains(PREFIX) => {
+            Err(format!("the tokens file {file} is malformed: the name of a token is not {NAME}"))
+        }
+        Some(Entry { id, .. }) => {
+            Err(format!("the tokens file {file} is malformed: the name of token {id:?} is not {NAME}"))
+        }
         None => Ok(content.tokens),
     }
 }

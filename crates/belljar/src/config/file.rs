@@ -110,4 +110,28 @@ mod tests {
         assert_eq!(nearest("pool.max-age"), "pool.max_age");
         assert_eq!(distance("kitten", "sitting"), 3);
     }
+
+    #[test]
+    fn fuzz_settings() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("belljar.toml");
+        let seeds: [&[u8]; 4] = [
+            b"toolsets = [\"contexts\", \"all\"]\n[run]\ntimeout = 10\n",
+            b"[limits]\nmemory = \"1GiB\"\ncpus = 1.5\n",
+            b"pool.size = -1\nhost = 7",
+            b"[[run]]\n'a' = 2026-01-01",
+        ];
+        belljar_fuzz::fuzz("settings", &seeds, |input| {
+            std::fs::write(&path, input).unwrap();
+            let environment = |name: &str| (name == "HOME").then(|| "/home/ann".to_owned());
+            match super::super::Config::load(&Default::default(), &environment, Some(&path)) {
+                Ok(config) => belljar_fuzz::mark(config.toolsets.len()),
+                Err(error) => {
+                    let text = format!("{error:#}");
+                    assert!(text.len() < 100_000);
+                    belljar_fuzz::mark(belljar_fuzz::kind(&text))
+                }
+            }
+        });
+    }
 }

@@ -288,4 +288,26 @@ mod tests {
         let allowed = reply.headers()[header::ACCESS_CONTROL_ALLOW_HEADERS].to_str().unwrap();
         assert_eq!(allowed, "content-type, authorization, mcp-session-id, mcp-param-path");
     }
+
+    /// A page that is not ours never passes for one, however its address is written.
+    #[test]
+    fn fuzz_origins() {
+        let guard = guard("localhost", "127.0.0.1:8775", &[]);
+        let own = Authority::from_static("localhost:8775");
+        let seeds: [&[u8]; 5] =
+            [b"http://localhost:80", b"http://[::1]:9", b"https://app.example.com", b"localhost.", b"null"];
+        belljar_fuzz::fuzz("origins", &seeds, |input| {
+            let text = String::from_utf8_lossy(input);
+            let (host, origin) = (guard.allows_host(&text), guard.allows_origin(&text, &own));
+            if host {
+                assert!(["localhost", "127.0.0.1", "::1"].contains(&bare(&text).as_str()), "{text:?}");
+            }
+            if origin {
+                let (scheme, host, _) = split_origin(&text).unwrap();
+                assert!(["http", "https"].contains(&scheme.as_str()), "{text:?}");
+                assert!(["localhost", "::1", "app.example.com"].contains(&host.as_str()), "{text:?}");
+            }
+            belljar_fuzz::mark((host, origin, split_origin(&text).map(|(scheme, ..)| scheme)))
+        });
+    }
 }

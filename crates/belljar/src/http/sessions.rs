@@ -61,9 +61,11 @@ impl Sessions {
         {
             let path = entry?.path();
             match recall(&path) {
-                Some((id, session)) => drop(known.sessions.insert(id, session)),
-                // Old, half written by a crash, or not ours. Its client begins anew.
-                None => drop(fs::remove_file(&path)),
+                Recalled::Session(id, session) => drop(known.sessions.insert(id, session)),
+                // Its client begins anew.
+                Recalled::Useless => drop(fs::remove_file(&path)),
+                // Not its own fault, so it is left for a better day.
+                Recalled::Unreadable(why) => tracing::warn!("a session is not recalled: {why}"),
             }
         }
         Ok(Arc::new(Self { directory: directory.to_owned(), manager, known: Mutex::new(known) }))
@@ -113,7 +115,11 @@ impl Sessions {
     fn write(&self, id: &str, stored: &Stored) -> std::io::Result<()> {
         let mut options = fs::OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(self.path(id))?;
-        Ok(serde_json::to_writer(file, stored)?)
+        serde_json::to_writer(file, stored).map_err(|error| {
+            // Half of one is of no use.
+            let _ = fs::remove_file(self.path(id));
+            error.into()
+        })
     }
 
     fn path(&self, id: &str) -> PathBuf {
@@ -136,16 +142,30 @@ fn surplus(known: &Known, caller: &Caller) -> Option<String> {
     of_caller().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())
 }
 
-fn recall(path: &Path) -> Option<(String, Session)> {
-    let id = path.file_name()?.to_str()?.to_owned();
-    let metadata = fs::symlink_metadata(path).ok()?;
-    let age = SystemTime::now().duration_since(metadata.modified().ok()?).unwrap_or_default();
-    if !metadata.is_file() || metadata.len() > MAX_FILE || age > FORGOTTEN {
-        return None;
+enum Recalled {
+    Session(String, Session),
+    /// Old, half written by a crash, or not ours.
+    Useless,
+    Unreadable(std::io::Error),
+}
+
+fn recall(path: &Path) -> Recalled {
+    let read = || -> std::io::Result<Option<(String, Session)>> {
+        let Some(id) = path.file_name().and_then(|name| name.to_str()) else { return Ok(None) };
+        let metadata = fs::symlink_metadata(path)?;
+        let age = SystemTime::now().duration_since(metadata.modified()?).unwrap_or_default();
+        if !metadata.is_file() || metadata.len() > MAX_FILE || age > FORGOTTEN {
+            return Ok(None);
+        }
+        let Ok(stored) = serde_json::from_slice::<Stored>(&fs::read(path)?) else { return Ok(None) };
+        let caller = Some(Caller::new(&stored.caller));
+        Ok(Some((id.to_owned(), Session { caller, state: stored.state, used: 0, recalled: true })))
+    };
+    match read() {
+        Ok(Some((id, session))) => Recalled::Session(id, session),
+        Ok(None) => Recalled::Useless,
+        Err(why) => Recalled::Unreadable(why),
     }
-    let stored: Stored = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-    let caller = Some(Caller::new(&stored.caller));
-    Some((id, Session { caller, state: stored.state, used: 0, recalled: true }))
 }
 
 /// What rmcp asks to keep. Ids are rmcp's own, so they may name files.
@@ -209,5 +229,25 @@ mod tests {
         begun(&sessions, "more", "ann").await;
         begun(&sessions, "others", "bob").await;
         assert!(sessions.enter("0", &ann) && sessions.enter("more", &ann) && !sessions.enter("1", &ann));
+    }
+
+    /// What a crash or another version leaves never keeps a server from starting, nor gives anybody a session.
+    #[test]
+    fn fuzz_session_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s1");
+        let state = SessionState::new(rmcp::model::InitializeRequestParams::default());
+        let seed = serde_json::to_vec(&Stored { caller: "ann".into(), state }).unwrap();
+        belljar_fuzz::fuzz("session_files", &[&seed, b"{", b"{\"caller\":1}"], |input| {
+            fs::write(&path, input).unwrap();
+            match recall(&path) {
+                Recalled::Session(id, session) => {
+                    assert!(id == "s1" && session.caller.is_some() && session.recalled);
+                    1
+                }
+                Recalled::Useless => 0,
+                Recalled::Unreadable(why) => panic!("{why}"),
+            }
+        });
     }
 }

@@ -209,4 +209,30 @@ mod tests {
         assert!(!opened(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#));
         assert!(!opened(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#));
     }
+
+    #[test]
+    fn fuzz_rpc() {
+        let seeds: [&[u8]; 6] = [
+            br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run_code","arguments":{"code":"1"}}}"#,
+            br#"{"jsonrpc":"2.0","id":"a","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}"#,
+            br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
+            br#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
+            br#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#,
+            b"\xEF\xBB\xBF {} ",
+        ];
+        belljar_fuzz::fuzz("rpc", &seeds, |input| match read(input) {
+            Incoming::Message(message) => {
+                belljar_fuzz::mark(belljar_fuzz::kind(&serde_json::to_string(&message).unwrap()))
+            }
+            Incoming::Reply(reply) => {
+                // One line, which is an error that any client understands.
+                assert!(!reply.contains(&b'\n'));
+                let reply: serde_json::Value = serde_json::from_slice(&reply).unwrap();
+                assert_eq!(reply["jsonrpc"], "2.0");
+                assert!(reply["error"]["code"].is_i64() && reply.get("id").is_some());
+                belljar_fuzz::mark((reply["error"]["code"].as_i64(), reply["id"].is_null()))
+            }
+            Incoming::Ignore => 0,
+        });
+    }
 }

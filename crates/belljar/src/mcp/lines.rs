@@ -143,4 +143,24 @@ mod tests {
         }
         assert_eq!(lines.next().await.unwrap(), Line::Whole(b"{\"a\":1}"));
     }
+
+    #[test]
+    fn fuzz_lines() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        belljar_fuzz::fuzz("lines", &[b"\x05one\ntwo two\n\nlast", b"\x00\n\n"], |input| {
+            let Some((&max, stream)) = input.split_first() else { return 0 };
+            let max = usize::from(max);
+            let seen = runtime.block_on(all(stream, max));
+            let mut expected: Vec<&[u8]> = stream.split(|byte| *byte == b'\n').collect();
+            if expected.last().is_some_and(|last| last.is_empty()) {
+                expected.pop();
+            }
+            let shown = |line: &&[u8]| match line.len() > max {
+                true => "<too long>".to_owned(),
+                false => String::from_utf8_lossy(line).into_owned(),
+            };
+            assert_eq!(seen, expected.iter().map(shown).collect::<Vec<_>>());
+            belljar_fuzz::mark((seen.len().min(6), seen.iter().any(|line| line == "<too long>")))
+        });
+    }
 }

@@ -41,7 +41,7 @@ impl Signer {
         Self { id, algorithm: Algorithm::EdDSA, key }
     }
 
-    pub(super) fn public(&self) -> Value {
+    pub(in crate::auth) fn public(&self) -> Value {
         let mut jwk = Jwk::from_encoding_key(&self.key, self.algorithm).unwrap();
         jwk.common.key_id = Some(self.id.to_owned());
         if self.id == "rsa" {
