@@ -130,7 +130,7 @@ class Pipe:
             self.process.stdin.flush()
 
     def request(self, method, params):
-        number, answer = next(self.ids), queue.SimpleQueue()
+        process, number, answer = self.process, next(self.ids), queue.SimpleQueue()
         self.waiting[number] = answer
         self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         end = time.monotonic() + LIMIT * PATIENCE
@@ -139,7 +139,7 @@ class Pipe:
                 message = answer.get(timeout=1)
                 break
             except queue.Empty:
-                if self.process.poll() is not None:
+                if process.poll() is not None:
                     raise EOFError("the server is gone") from None
                 if time.monotonic() > end:
                     raise TooLong(f"{method} was not answered within {LIMIT} s") from None
