@@ -44,7 +44,10 @@ impl LocalBackend {
             let mut current = lock(&self.jailer);
             // Somebody else may have heard it too.
             let Some(jailer) = current.take_if(|jailer| Arc::ptr_eq(jailer, ended)) else { return };
-            lock(&self.others).push(jailer);
+            // Where somebody counts, its sandboxes' last accounts are still to be settled.
+            if lock(&self.isolation).as_ref().is_some_and(|isolation| isolation.counts_cpu) {
+                lock(&self.others).push(jailer);
+            }
         }
         if self.ending.load(Ordering::Acquire) {
             self.state.send_replace(State::Failed("it is shutting down".into()));
