@@ -55,24 +55,22 @@ class Machine:
     def run_directories(self):
         return sorted(path.name for path in (self.home.path / "run").glob("*"))
 
-    def groups(self):
-        """Cgroups of this home's instances, living or dead: instance → names of the sandboxes' below it."""
+    def group_directories(self):
+        """Cgroups of this home's instances, living or dead: instance → its directories, one per hierarchy."""
         self.home.instances |= set(self.run_directories())
         found = {}
-        for instance in self.home.instances:
-            for path in CGROUPS.glob(f"*/**/belljar-{instance}") if not known.get(instance) else known[instance]:
-                if path.is_dir():
-                    known.setdefault(instance, set()).add(path)
-                    below = found.setdefault(instance, set())
-                    below |= {child.name for child in path.iterdir() if child.is_dir()}
+        # Others come and go meanwhile; os.walk does not mind.
+        for top, below, _ in os.walk(CGROUPS):
+            for name in [name for name in below if name.startswith("belljar-")]:
+                below.remove(name)
+                if (instance := name.removeprefix("belljar-")) in self.home.instances:
+                    found.setdefault(instance, []).append(Path(top, name))
         return found
 
-    def group_directories(self, instance):
-        self.groups()
-        return [path for path in known.get(instance, ()) if path.is_dir()]
-
-
-known = {}  # instance → directories, which are searched for only once
+    def groups(self):
+        """instance → names of its sandboxes' cgroups."""
+        return {instance: {child for directory in directories for child in next(os.walk(directory), (0, [], 0))[1]}
+                for instance, directories in self.group_directories().items()}
 
 
 def inner_pid(pid):

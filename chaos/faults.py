@@ -373,8 +373,8 @@ def make_some(world):
 def jailer_out_of_pids(world):
     """No sandbox of this jailer may start another process, nor the jailer another sandbox."""
     yield
-    directories = [path for instance in world.machine.run_directories()
-                   for path in world.machine.group_directories(instance) if (path / "pids.max").exists()]
+    directories = [path for paths in world.machine.group_directories().values()
+                   for path in paths if (path / "pids.max").exists()]
     for path in directories:
         (path / "pids.max").write_text((path / "pids.current").read_text())
     try:
@@ -535,10 +535,9 @@ def strange_state_files(world):
 def cgroup_removed(world):
     """The cgroups of the sandboxes, from under them: their processes are moved away first."""
     yield
-    for instance in world.machine.run_directories():
-        for directory in world.machine.group_directories(instance):
-            for group in [path for path in directory.iterdir() if path.is_dir()]:
-                remove_group(group, directory.parent)
+    for directory in [path for paths in world.machine.group_directories().values() for path in paths]:
+        for group in [path for path in directory.iterdir() if path.is_dir()]:
+            remove_group(group, directory.parent)
     yield
 
 
