@@ -411,7 +411,7 @@ def signal_everybody(world):
 def eat_memory(world):
     context = world.some_context("python")
     yield context
-    context.run(world.client, "hoard = [bytearray(64 << 20) for _ in range(100)]", timeout=20)
+    context.run(world.client, "hoard = [bytearray(64 << 20) for _ in range(40)]", timeout=20)
     yield
 
 

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, statat, unlinkat};
 
 use crate::{Doing, Result, protocol::Limits};
 
@@ -282,6 +282,11 @@ impl Cgroups {
     }
 
     /// True when nothing of it is left. False: still busy, try again shortly.
+    /// Whether a sandbox still has its own. Only somebody on the host can have taken it away.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        self.dirs.iter().all(|dir| statat(dir, id, AtFlags::empty()).is_ok())
+    }
+
     pub(crate) fn remove(&self, id: &str) -> bool {
         self.dirs.iter().all(|dir| removed(unlinkat(dir, id, AtFlags::REMOVEDIR)))
     }

@@ -43,6 +43,10 @@ impl Jailer {
 
     fn start_browser(&mut self, token: u64, id: u64) -> std::result::Result<(), String> {
         let Some(sandbox) = self.sandboxes.get(&token) else { return Ok(()) };
+        if self.has_lost_its_limits(sandbox) {
+            sandbox.kill();
+            return Ok(());
+        }
         let spec = self.browser_spec.as_ref().map_err(String::clone)?;
         let living = self.browsers.values().filter(|browser| browser.sandbox == token).count();
         if living >= PER_SANDBOX {

@@ -23,7 +23,7 @@ impl Jailer {
     pub(super) fn request_kernel(&mut self, request: Waiting) {
         let Some(sandbox) = self.sandboxes.get(&request.sandbox) else { return };
         let waiting = self.waiting.iter().filter(|w| w.sandbox == request.sandbox).count() as u32;
-        if sandbox.kernels + waiting >= KERNELS_PER_SANDBOX {
+        if sandbox.kernels + waiting >= KERNELS_PER_SANDBOX || self.has_lost_its_limits(sandbox) {
             return sandbox.kill();
         }
         if let Some(why) = &self.zygote_failure {
@@ -33,6 +33,12 @@ impl Jailer {
             Some(zygote) if zygote.ready && self.outstanding < MAX_OUTSTANDING => self.fork_kernel(&request),
             _ => self.waiting.push_back(request),
         }
+    }
+
+    /// What starts in such a sandbox would be held by nothing, so nothing more does.
+    pub(super) fn has_lost_its_limits(&self, sandbox: &Sandbox) -> bool {
+        let cgroups = self.mould.cgroups.as_ref().filter(|_| self.mould.policy.has(Layer::Cgroups));
+        cgroups.is_some_and(|cgroups| !cgroups.has(&sandbox.id))
     }
 
     fn fork_kernel(&mut self, request: &Waiting) {
