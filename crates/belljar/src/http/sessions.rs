@@ -61,11 +61,11 @@ impl Sessions {
         {
             let path = entry?.path();
             match recall(&path) {
-                Recalled::Session(id, session) => drop(known.sessions.insert(id, session)),
+                Ok(Some((id, session))) => drop(known.sessions.insert(id, session)),
                 // Its client begins anew.
-                Recalled::Useless => drop(fs::remove_file(&path)),
+                Ok(None) => drop(fs::remove_file(&path)),
                 // Not its own fault, so it is left for a better day.
-                Recalled::Unreadable(why) => tracing::warn!("a session is not recalled: {why}"),
+                Err(why) => tracing::warn!("a session is not recalled: {why}"),
             }
         }
         Ok(Arc::new(Self { directory: directory.to_owned(), manager, known: Mutex::new(known) }))
@@ -142,30 +142,17 @@ fn surplus(known: &Known, caller: &Caller) -> Option<String> {
     of_caller().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())
 }
 
-enum Recalled {
-    Session(String, Session),
-    /// Old, half written by a crash, or not ours.
-    Useless,
-    Unreadable(std::io::Error),
-}
-
-fn recall(path: &Path) -> Recalled {
-    let read = || -> std::io::Result<Option<(String, Session)>> {
-        let Some(id) = path.file_name().and_then(|name| name.to_str()) else { return Ok(None) };
-        let metadata = fs::symlink_metadata(path)?;
-        let age = SystemTime::now().duration_since(metadata.modified()?).unwrap_or_default();
-        if !metadata.is_file() || metadata.len() > MAX_FILE || age > FORGOTTEN {
-            return Ok(None);
-        }
-        let Ok(stored) = serde_json::from_slice::<Stored>(&fs::read(path)?) else { return Ok(None) };
-        let caller = Some(Caller::new(&stored.caller));
-        Ok(Some((id.to_owned(), Session { caller, state: stored.state, used: 0, recalled: true })))
-    };
-    match read() {
-        Ok(Some((id, session))) => Recalled::Session(id, session),
-        Ok(None) => Recalled::Useless,
-        Err(why) => Recalled::Unreadable(why),
+/// `None` when it is old, half written by a crash, or not ours.
+fn recall(path: &Path) -> std::io::Result<Option<(String, Session)>> {
+    let Some(id) = path.file_name().and_then(|name| name.to_str()) else { return Ok(None) };
+    let metadata = fs::symlink_metadata(path)?;
+    let age = SystemTime::now().duration_since(metadata.modified()?).unwrap_or_default();
+    if !metadata.is_file() || metadata.len() > MAX_FILE || age > FORGOTTEN {
+        return Ok(None);
     }
+    let Ok(stored) = serde_json::from_slice::<Stored>(&fs::read(path)?) else { return Ok(None) };
+    let caller = Some(Caller::new(&stored.caller));
+    Ok(Some((id.to_owned(), Session { caller, state: stored.state, used: 0, recalled: true })))
 }
 
 /// What rmcp asks to keep. Ids are rmcp's own, so they may name files.
@@ -242,13 +229,12 @@ mod tests {
             // To write over one makes some file systems wait for the disk.
             let _ = fs::remove_file(&path);
             fs::write(&path, input).unwrap();
-            match recall(&path) {
-                Recalled::Session(id, session) => {
+            match recall(&path).unwrap() {
+                Some((id, session)) => {
                     assert!(id == "s1" && session.caller.is_some() && session.recalled);
                     1
                 }
-                Recalled::Useless => 0,
-                Recalled::Unreadable(why) => panic!("{why}"),
+                None => 0,
             }
         });
     }
