@@ -23,6 +23,7 @@ phases=(
     walker
     clients
     http
+    dashboard
     hub
     toolkits
     conformance
@@ -59,6 +60,8 @@ do_toolkits() { tests/toolkits/run.sh; }
 
 # The HTTP door without any client library, and what the protocol's own suite and inspector say of it.
 do_http() { tests/http/run.sh; }
+# The dashboard in a real browser.
+do_dashboard() { tests/dashboard/run.sh; }
 do_conformance() { tests/conformance/run.sh && tests/conformance/inspector.sh; }
 
 # Other servers behind ours, with a client in front.

@@ -252,6 +252,11 @@ impl Offers {
 }
 
 impl Offer {
+    /// Of other servers nobody knows.
+    pub(crate) fn reads_only(&self) -> bool {
+        matches!(self, Self::Own(tool) if tool.spec().annotations.read_only)
+    }
+
     pub(crate) async fn call(&self, cx: &CallContext, arguments: Option<JsonObject>) -> Answer {
         let tool = match self {
             Self::Own(tool) => tool,

@@ -22,7 +22,7 @@ pub(crate) fn instructions(addresses: &[SocketAddr], needs_token: bool, program:
         ("", "", "")
     };
     format!(
-        "\nBelljar serves MCP at {url}\n\n  \
+        "\nBelljar serves MCP at {url}, and shows what happens at http://{host}:{port}/\n\n  \
          Claude Code      claude mcp add --transport http belljar {url}{flag}\n  \
          Claude Desktop   \"mcpServers\": {{ \"belljar\": {{ \"command\": \"{program}\", \"args\": [\"mcp\"] }} }}, without this server\n  \
          Cursor           .cursor/mcp.json: {{ \"mcpServers\": {{ \"belljar\": {{ \"url\": \"{url}\"{headers} }} }} }}\n  \

@@ -6,6 +6,7 @@
 
 mod body;
 mod connect;
+mod dashboard;
 mod guard;
 mod health;
 mod listen;
@@ -32,7 +33,7 @@ use crate::{
     config::Config,
     gateway::plan::Plan,
     mcp::Handler,
-    observe::{Traces, metrics::Metrics},
+    observe::{Traces, Transcripts, metrics::Metrics},
     signals::Signals,
 };
 pub(crate) use connect::instructions;
@@ -63,6 +64,7 @@ pub(crate) struct Door {
     metrics: &'static Metrics,
     service: Arc<SandboxService>,
     tools: usize,
+    transcripts: Arc<Transcripts>,
     /// Calls in progress.
     calls: TaskTracker,
     /// No new calls; what runs may finish, and tasks be asked for.
@@ -97,7 +99,14 @@ pub(crate) async fn serve(
     let offers = plan.open(&config)?;
     let tools = offers.own_count();
     let calls = TaskTracker::new();
-    let handler = Handler::for_many(service.clone(), offers.clone(), config.default_context, calls.clone());
+    let transcripts = Transcripts::new();
+    let handler = Handler::for_many(
+        service.clone(),
+        offers.clone(),
+        config.default_context,
+        calls.clone(),
+        transcripts.clone(),
+    );
     let endpoint = Endpoint::new(handler, fixtures, &config)?;
     let door = Arc::new(Door {
         gate,
@@ -110,6 +119,7 @@ pub(crate) async fn serve(
         metrics: Metrics::install()?,
         service: service.clone(),
         tools,
+        transcripts,
         calls,
         stopping: CancellationToken::new(),
     });
@@ -165,6 +175,11 @@ pub(crate) async fn serve(
 fn router(door: Arc<Door>) -> Router {
     Router::new()
         .route("/mcp", any(mcp::endpoint))
+        .route("/", get(dashboard::asset))
+        .route("/dashboard/{file}", get(dashboard::asset))
+        .route("/overview", get(dashboard::overview))
+        .route("/transcript", get(dashboard::transcript))
+        .route("/events", get(dashboard::events))
         .route("/health", get(status::health))
         .route("/version", get(status::version))
         .route("/metrics", get(status::metrics))

@@ -80,6 +80,6 @@ pub(super) async fn resource_metadata(State(door): AppState) -> Reply {
 }
 
 pub(super) async fn nowhere() -> Reply {
-    let message = "Not found: there are /mcp, /health, /version and /metrics";
+    let message = "Not found: there are /, /mcp, /health, /version and /metrics";
     reply::refusal(StatusCode::NOT_FOUND, INVALID_REQUEST, message)
 }

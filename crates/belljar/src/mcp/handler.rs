@@ -23,7 +23,15 @@ use super::{
     changes, observed,
     tasks::{Tasks, Work},
 };
-use crate::{auth::Identity, code_mode, observe::Outcome, offers::Offers};
+use crate::{
+    auth::Identity,
+    code_mode,
+    observe::{Note, Outcome, Transcripts},
+    offers::{Offer, Offers},
+};
+
+/// How the page at `/` calls itself.
+const DASHBOARD: &str = "belljar-dashboard";
 
 /// How long a client may keep the list of tools: it changes only with the server's settings.
 const TOOLS_TTL_MS: u64 = 300_000;
@@ -55,12 +63,13 @@ struct Shared {
     /// Calls in progress.
     calls: TaskTracker,
     tasks: Tasks,
+    transcripts: Option<Arc<Transcripts>>,
 }
 
 impl Handler {
     /// For one client, over standard input and output.
     pub(super) fn for_one(service: Arc<SandboxService>, offers: Arc<Offers>, default_context: bool) -> Self {
-        Self::new(service, offers, default_context, Some(Caller::new("local")), TaskTracker::new())
+        Self::new(service, offers, default_context, Some(Caller::new("local")), TaskTracker::new(), None)
     }
 
     /// For callers who are known by their requests. `calls` counts what is in progress.
@@ -69,8 +78,9 @@ impl Handler {
         offers: Arc<Offers>,
         default_context: bool,
         calls: TaskTracker,
+        transcripts: Arc<Transcripts>,
     ) -> Self {
-        Self::new(service, offers, default_context, None, calls)
+        Self::new(service, offers, default_context, None, calls, Some(transcripts))
     }
 
     fn new(
@@ -79,9 +89,10 @@ impl Handler {
         default_context: bool,
         caller: Option<Caller>,
         calls: TaskTracker,
+        transcripts: Option<Arc<Transcripts>>,
     ) -> Self {
         let tasks = Tasks::new(service.settings().max_run_timeout);
-        Self(Arc::new(Shared { service, offers, caller, default_context, calls, tasks }))
+        Self(Arc::new(Shared { service, offers, caller, default_context, calls, tasks, transcripts }))
     }
 
     fn caller(&self, context: &RequestContext<RoleServer>) -> Result<Caller, ErrorData> {
@@ -93,6 +104,22 @@ impl Handler {
         let nobody =
             || ErrorData::internal_error("This request came in without a caller; this is a defect", None);
         identity.map(|identity| identity.caller.clone()).ok_or_else(nobody)
+    }
+
+    /// Not of what the dashboard only looks up: its own window would fill with that.
+    fn note(
+        &self,
+        caller: &Caller,
+        offer: &Offer,
+        request: &CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Option<Note> {
+        let transcripts = self.0.transcripts.as_ref()?;
+        let client = context.client_info().map(|client| client.name).unwrap_or_default();
+        if client == DASHBOARD && offer.reads_only() {
+            return None;
+        }
+        Some(transcripts.begin(caller, &client, &request.name, request.arguments.as_ref()))
     }
 
     fn call_context(
@@ -162,12 +189,14 @@ impl ServerHandler for Handler {
             record.finish(Outcome::Rpc(ErrorCode::INVALID_PARAMS.0));
             return Err(shared.offers.unknown_tool(&request.name));
         };
+        let note = self.note(&caller, &offer, &request, &context);
         let work = Work {
             offer,
             call: self.call_context(caller, &context, record.traceparent()),
             arguments: request.arguments,
             progress: context.meta.get_progress_token().map(|token| (context.peer.clone(), token)),
             record,
+            note,
             counted: shared.calls.token(),
         };
         if context.client_capabilities().is_some_and(|can| can.supports_tasks()) {

@@ -36,13 +36,15 @@ pub(super) struct Work {
     pub(super) arguments: Option<JsonObject>,
     pub(super) progress: Option<(Peer<RoleServer>, ProgressToken)>,
     pub(super) record: observe::Call,
+    /// For people who look on.
+    pub(super) note: Option<observe::Note>,
     /// Held until the call is over.
     pub(super) counted: TaskTrackerToken,
 }
 
 impl Work {
     pub(super) async fn carry_out(self) -> Result<CallToolResult, ErrorData> {
-        let Self { offer, mut call, arguments, progress, record, counted } = self;
+        let Self { offer, mut call, arguments, progress, record, note, counted } = self;
         let answer = match progress {
             Some((peer, token)) => {
                 let feed = Arc::new(Feed::default());
@@ -51,7 +53,11 @@ impl Work {
             }
             None => offer.call(&call, arguments).await,
         };
-        record.finish(if call.cancel.is_cancelled() { Outcome::Cancelled } else { answer.outcome });
+        let outcome = if call.cancel.is_cancelled() { Outcome::Cancelled } else { answer.outcome };
+        record.finish(outcome);
+        if let Some(note) = note {
+            note.finish(answer.result.as_ref().ok(), outcome);
+        }
         drop(counted);
         answer.result
     }

@@ -6,9 +6,11 @@ pub(crate) mod capture;
 pub(crate) mod logging;
 pub(crate) mod metrics;
 mod traces;
+mod transcript;
 
 pub(crate) use access::{Call, Outcome, Refusal, Start, Tool, refused};
 pub(crate) use traces::{TraceParent, Traces};
+pub(crate) use transcript::{Entry, Note, Transcripts};
 
 /// The way by which a call came in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

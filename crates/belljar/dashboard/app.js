@@ -1,0 +1,84 @@
+// Which page is shown, to whom, in which colours.
+
+import { h, problem } from "./view.js";
+import { activity, contextsPage, overview, toolsPage } from "./page.js";
+import { contextPage } from "./context.js";
+import * as server from "./server.js";
+
+const main = document.getElementById("main");
+const leave = document.getElementById("leave");
+let left = new AbortController();
+
+async function route() {
+  left.abort();
+  left = new AbortController();
+  const { signal } = left;
+  const path = location.hash.replace(/^#/, "") || "/";
+  for (const link of document.querySelectorAll("nav a")) {
+    const own = link.getAttribute("href").slice(1);
+    const here = own === path || (own === "/contexts" && path.startsWith("/c/"));
+    if (here) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  try {
+    if (path === "/") await overview(main, signal);
+    else if (path === "/contexts") await contextsPage(main, signal);
+    else if (path === "/activity") await activity(main, signal);
+    else if (path === "/tools") await toolsPage(main, signal);
+    else if (path.startsWith("/c/")) await contextPage(main, signal, decodeURIComponent(path.slice(3)));
+    else main.replaceChildren(h("h1", {}, "There is no such page"));
+  } catch (error) {
+    if (!signal.aborted && !(error instanceof server.Denied)) main.replaceChildren(problem(error), h("button", { type: "button", onclick: route }, "Try again"));
+  }
+}
+
+function askForToken() {
+  left.abort();
+  leave.hidden = true;
+  const given = h("input", { type: "password", "aria-label": "Token", autocomplete: "off", class: "grow", required: true });
+  const wrong = server.signedIn() ? h("p", { class: "bad", role: "alert" }, "That token is not valid.") : null;
+  const form = h("form", { class: "card", onsubmit: (event) => {
+    event.preventDefault();
+    server.signIn(given.value.trim());
+    enter();
+  } }, h("h1", {}, "Sign in"), h("p", {}, "This server asks who calls. A token is made with ", h("code", {}, "belljar token add NAME"), "."),
+  wrong, h("div", { class: "row" }, given, h("button", { class: "main" }, "Sign in")));
+  main.replaceChildren(form);
+  given.focus();
+}
+
+async function enter() {
+  leave.hidden = !server.signedIn();
+  await route();
+}
+
+async function watchHealth() {
+  const status = document.getElementById("status");
+  const look = async () => {
+    try {
+      const health = await (await fetch("/health")).json();
+      const well = health.status === "healthy";
+      status.className = well ? "good" : "bad";
+      status.textContent = well ? "● healthy" : `● ${health.reason ?? "unhealthy"}`;
+    } catch {
+      status.className = "bad";
+      status.textContent = "● the server does not answer";
+    }
+  };
+  await look();
+  setInterval(look, 5000);
+}
+
+const theme = localStorage.getItem("belljar-theme");
+if (theme) document.documentElement.dataset.theme = theme;
+document.getElementById("theme").addEventListener("click", () => {
+  const dark = document.documentElement.dataset.theme === "dark"
+    || (!document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("belljar-theme", document.documentElement.dataset.theme);
+});
+leave.addEventListener("click", () => { server.signIn(""); askForToken(); });
+server.whenDenied(askForToken);
+addEventListener("hashchange", route);
+watchHealth();
+enter();

@@ -1,0 +1,187 @@
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+
+import { openBrowser, openPage, Server } from "./harness.mjs";
+
+const SCRIPT = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
+
+let browser;
+let server;
+before(async () => {
+  browser = await openBrowser();
+  server = await (await Server.start("--toolsets", "all", "--contexts-max", "200")).serve();
+});
+after(async () => {
+  await browser?.close();
+  await server?.close();
+});
+
+const context = async (name, token) => (await server.call("create_context", { name }, token)).context_id;
+const clean = (page) => assert.deepEqual(page.problems, []);
+
+test("what an agent does appears while somebody looks on", async () => {
+  const id = await context("watched");
+  const page = await openPage(browser, server.base, `#/c/${id}`);
+  await page.getByRole("heading", { name: "watched" }).waitFor();
+  await page.locator(".call").first().waitFor();
+  await server.call("run_code", { context_id: id, code: "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nprint('live ' * 2)" });
+  await page.getByText("live live").waitFor();
+  await page.getByAltText("figure 1").waitFor();
+  assert.equal(await page.locator(".call .keyword").first().textContent(), "import");
+  await server.call("run_code", { context_id: id, code: "1/0" });
+  await page.locator(".call.failed").getByText("ZeroDivisionError", { exact: false }).first().waitFor();
+  clean(page);
+  await page.close();
+});
+
+test("a person steps in with the agent's own variables", async () => {
+  const id = await context("shared");
+  await server.call("run_code", { context_id: id, code: "secret_of_agent = 20" });
+  const page = await openPage(browser, server.base, `#/c/${id}`);
+  await page.getByLabel("Code").fill("secret_of_agent + 1");
+  await page.getByLabel("Code").press("Control+Enter");
+  await page.locator(".call pre", { hasText: /^21$/ }).waitFor();
+  await page.getByRole("tab", { name: "Variables" }).click();
+  await page.getByRole("cell", { name: "secret_of_agent" }).waitFor();
+  clean(page);
+  await page.close();
+});
+
+test("files go in and come out", async () => {
+  const id = await context("files");
+  await server.call("upload_file", { context_id: id, path: "deep/table.csv", content: "a,b\n1,2\n" });
+  const page = await openPage(browser, server.base, `#/c/${id}`);
+  await page.getByRole("button", { name: "deep/" }).click();
+  await page.getByRole("button", { name: "table.csv" }).click();
+  await page.locator(".preview pre", { hasText: "a,b" }).waitFor();
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download" }).click()]);
+  assert.equal(readFileSync(await download.path(), "utf8"), "a,b\n1,2\n");
+  await page.getByLabel("Upload a file").setInputFiles({ name: "given.bin", mimeType: "application/octet-stream", buffer: Buffer.from([0, 255, 7]) });
+  await page.getByRole("button", { name: "given.bin" }).waitFor();
+  const back = await server.call("download_file", { context_id: id, path: "deep/given.bin", encoding: "base64" });
+  assert.equal(back.content, Buffer.from([0, 255, 7]).toString("base64"));
+  clean(page);
+  await page.close();
+});
+
+test("a terminal keeps its shell", async () => {
+  const id = await context("terminal");
+  const page = await openPage(browser, server.base, `#/c/${id}`);
+  await page.getByRole("tab", { name: "Terminal" }).click();
+  const line = page.getByLabel("Command");
+  await line.fill("cd /tmp; KEPT=yes");
+  await line.press("Enter");
+  await line.fill("echo $PWD-$KEPT");
+  await line.press("Enter");
+  await page.getByRole("log").getByText("/tmp-yes").waitFor();
+  clean(page);
+  await page.close();
+});
+
+test("nothing that a sandbox says becomes markup", async () => {
+  const id = await context("hostile");
+  const page = await openPage(browser, server.base, `#/c/${id}`);
+  await server.call("run_code", { context_id: id, code: `hostile = ${JSON.stringify(SCRIPT)}\nprint(hostile)\n# ${SCRIPT}\nopen("<img src=x onerror=alert(1)>.txt", "w").write(hostile)\nhostile` });
+  await server.call("run_code", { context_id: id, code: `raise ValueError(${JSON.stringify(SCRIPT)})` });
+  await page.locator(".call.failed").first().waitFor();
+  await page.getByRole("button", { name: "⟳" }).click();
+  await page.getByRole("button", { name: "<img src=x" }).click();
+  await page.locator(".preview pre", { hasText: "onerror" }).waitFor();
+  await page.getByRole("tab", { name: "Variables" }).click();
+  await page.getByRole("cell", { name: "onerror" }).waitFor();
+  await page.goto(`${server.base}/#/activity`);
+  await page.locator(".call.failed").first().waitFor();
+  assert.equal(await page.title(), "Belljar");
+  assert.equal(await page.locator("main img[src='x'], main script").count(), 0);
+  clean(page);
+  await page.close();
+});
+
+test("the page allows no script but its own", async () => {
+  const answer = await fetch(`${server.base}/`);
+  const policy = answer.headers.get("content-security-policy");
+  assert.match(policy, /script-src 'self'/);
+  assert.doesNotMatch(policy, /unsafe|\*/);
+  assert.doesNotMatch(await answer.text(), /<script(?![^>]*src=)|https?:\/\/(?!www\.w3\.org)/);
+});
+
+test("contexts are found and stopped", async () => {
+  await Promise.all(Array.from({ length: 40 }, (_, n) => context(`crowd-${n}`)));
+  const page = await openPage(browser, server.base, "#/contexts");
+  await page.getByLabel("Search").fill("crowd-17");
+  await page.getByRole("link", { name: "crowd-17" }).waitFor();
+  assert.equal(await page.locator("tbody tr").count(), 1);
+  await page.getByRole("button", { name: "Stop" }).click();
+  await page.getByText("0 of ", { exact: false }).waitFor();
+  const { contexts } = await server.call("list_contexts", {});
+  assert.ok(!contexts.some(({ name }) => name === "crowd-17"));
+  clean(page);
+  await page.close();
+});
+
+test("a tool can be tried", async () => {
+  const page = await openPage(browser, server.base, "#/tools");
+  await page.getByLabel("Search").fill("create_context");
+  await page.getByText("create_context", { exact: true }).first().click();
+  await page.getByLabel("Arguments of create_context").fill('{ "name": "tried" }');
+  await page.getByRole("button", { name: "Call" }).click();
+  await page.locator("p.good").waitFor();
+  clean(page);
+  await page.close();
+});
+
+test("every page can be used with the keyboard, and is looked at in both colours", async () => {
+  const id = await context("pictured");
+  await server.call("run_code", { context_id: id, code: "import numpy as np, matplotlib.pyplot as plt\n\nx = np.linspace(0, 6, 200)\nplt.plot(x, np.sin(x), label='sine')\nplt.legend()\nprint(f'{x.mean():.2f} on average')" });
+  await server.call("upload_file", { context_id: id, path: "measurements.csv", content: "t,volt\n0,1\n1,2\n" });
+  const page = await openPage(browser, server.base);
+  await page.getByRole("heading", { name: "Overview" }).waitFor();
+  await page.keyboard.press("Tab");
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to the content");
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    for (const [name, hash, sign] of [["overview", "#/", ".figure"], ["contexts", "#/contexts", "tbody tr"], ["activity", "#/activity", ".call"], ["tools", "#/tools", "details.card"], ["context", `#/c/${id}`, ".files button"]]) {
+      await page.goto(`${server.base}/${hash}`);
+      await page.locator(sign).first().waitFor();
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      assert.ok(wide <= 0, `${name} is ${wide} pixels too wide`);
+      writeFileSync(join(process.env.SHOTS, `${name}-${colorScheme}.png`), await page.screenshot());
+    }
+  }
+  clean(page);
+  await page.close();
+});
+
+test("with tokens, everybody signs in and sees their own", async () => {
+  const guarded = await Server.start();
+  const [alice, bob] = [guarded.token("alice"), guarded.token("bob")];
+  await guarded.serve();
+  try {
+    const { context_id: hers } = await guarded.call("create_context", { name: "of-alice" }, alice);
+    await guarded.call("run_code", { context_id: hers, code: "print('only for alice')" }, alice);
+    const page = await openPage(browser, guarded.base, "#/activity");
+    const field = page.getByLabel("Token");
+    await field.fill("wrong");
+    await field.press("Enter");
+    await page.getByText("not valid").waitFor();
+    await field.fill(bob);
+    await field.press("Enter");
+    await page.getByText("Nothing yet").waitFor();
+    await page.goto(`${guarded.base}/#/c/${hers}`);
+    await page.getByText("No such context").waitFor();
+    await page.getByRole("button", { name: "Sign out" }).click();
+    await field.fill(alice);
+    await field.press("Enter");
+    await page.getByRole("heading", { name: "of-alice" }).waitFor();
+    await page.getByText("only for alice", { exact: false }).first().waitFor();
+    for (const path of ["/overview", "/transcript", "/events"]) assert.equal((await fetch(guarded.base + path)).status, 401, path);
+    const foreign = await fetch(`${guarded.base}/transcript?context=${hers}`, { headers: { Authorization: `Bearer ${bob}` } });
+    assert.deepEqual(await foreign.json(), { calls: [] });
+    clean(page);
+    await page.close();
+  } finally {
+    await guarded.close();
+  }
+});
