@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 SERVERS = Path(os.environ["HUB_SERVERS"])
 NODE = os.environ.get("BELLJAR_NODE") or "node"
 # Servers take their time to start on a busy machine, and a list shall have all of them.
-PATIENT = {"patience": 60, "connect": 120}
+PATIENT = {"patience": 300, "connect": 300, "probe": 100}
 
 
 def everything(*arguments):

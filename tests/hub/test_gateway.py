@@ -68,7 +68,7 @@ class Changes(unittest.TestCase):
 
 class Trouble(unittest.TestCase):
     def test_a_dead_server_is_told_of_and_harms_nobody(self):
-        timing = {"retries": [0.05], "circuit": 0.2, "patience": 60}
+        timing = {"retries": [0.05], "circuit": 0.2, "patience": 300, "connect": 300, "probe": 100}
         server = hub(self, {
             "dead": stdio(["sh", "-c", "echo 'no licence found' >&2; exit 7"]),
             "gone": {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": "Bearer sesame-open"}},
@@ -76,8 +76,11 @@ class Trouble(unittest.TestCase):
         }, timing=timing, LOG="debug")
         self.assertEqual(names(server), ["changing__grow"])
         self.assertEqual(text(call(server, "changing__grow")), "grown1")
-        with self.assertRaises(Failed):
-            call(server, "dead__anything")
+        refused = call(server, "dead__anything")
+        self.assertTrue(refused["isError"])
+        told = json.loads(text(refused))
+        self.assertEqual(told["code"], "HUB_UNAVAILABLE")
+        self.assertIn("no licence found", told["error"])
         log = server.stderr()
         self.assertIn("no licence found", log)
         self.assertIn("refused", log)

@@ -108,7 +108,7 @@ impl Served for Leash {
 }
 
 /// How long the end of standard error is waited for.
-const LAST_WORDS: Duration = Duration::from_millis(300);
+const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Bytes of one line in the log.
 const MAX_LINE: usize = 2_000;
 

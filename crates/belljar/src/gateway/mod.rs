@@ -134,8 +134,11 @@ impl Gateway {
             // Its server may not have answered yet; the others are not waited for.
             None => {
                 let server = names::server_of(name, self.hub.names())?;
-                self.hub.catalogue_of(server).await.ok()?;
-                known(&self.listing_now())?
+                match self.hub.catalogue_of(server).await {
+                    Ok(_) => known(&self.listing_now())?,
+                    // The call is what tells that its server is not there.
+                    Err(_) => (server.to_owned(), names::item_of(name, server)?.to_owned()),
+                }
             }
         };
         Some(Upstream { hub: self.hub.clone(), server, tool })

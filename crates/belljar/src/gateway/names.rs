@@ -50,6 +50,12 @@ pub(super) fn server_of<'a>(name: &str, servers: impl Iterator<Item = &'a str>) 
     servers.filter(belongs).max_by_key(|server| server.len())
 }
 
+/// What the server calls it, where the name says so.
+pub(super) fn item_of<'a>(name: &'a str, server: &str) -> Option<&'a str> {
+    let item = name.strip_prefix(server)?.strip_prefix(BETWEEN)?;
+    (exposed(server, item, |_| false) == name).then_some(item)
+}
+
 /// The address of a server's resource, or of a template of such.
 pub(super) fn address(server: &str, uri: &str) -> String {
     format!("{SCHEME}{}/{uri}", server.replace('%', "%25").replace(' ', "%20"))
@@ -114,6 +120,12 @@ mod tests {
         #[test]
         fn short_names_tell_things_apart(a in "[ab_]{1,3}", b in "[ab_.]{1,3}", c in "[ab_]{1,3}", d in "[ab_.]{1,3}") {
             prop_assert_eq!((&a, &b) == (&c, &d), name(&a, &b) == name(&c, &d));
+        }
+
+        #[test]
+        fn a_plain_name_says_what_it_is(item in "[a-z_]{1,20}") {
+            prop_assert_eq!(item_of(&name("server", &item), "server"), Some(item.as_str()));
+            prop_assert_eq!(item_of(&name("my server", &item), "my server"), None);
         }
 
         #[test]
