@@ -169,7 +169,15 @@ impl Rig {
         address: Option<SocketAddr>,
     ) -> (SocketAddr, tokio::task::JoinHandle<()>) {
         let address = address.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
-        let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+        // A port that is used again may be in use by somebody's connection for a moment.
+        let began = std::time::Instant::now();
+        let listener = loop {
+            match tokio::net::TcpListener::bind(address).await {
+                Ok(listener) => break listener,
+                Err(error) => assert!(began.elapsed() < Duration::from_secs(60), "{address}: {error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
         let address = listener.local_addr().unwrap();
         let router =
             Router::new().route("/mcp", any(post)).route("/health", get(health)).with_state(self.clone());
