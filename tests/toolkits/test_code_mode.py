@@ -3,6 +3,7 @@
 import contextlib
 import json
 import sqlite3
+import sys
 import unittest
 
 from harness import Api, Case, Server, directory, settle
@@ -139,6 +140,61 @@ class CodeMode(Case):
     def test_sizes_are_bounded(self):
         ran = self.run_code("python", "import tools\ntools.cicd.get_repo_issues('x' * 2_000_000)")
         self.assertIn("at most 1048576", ran["error"]["message"])
+
+
+SERVER = """
+import os
+from fastmcp import FastMCP
+
+server = FastMCP("calc")
+
+
+@server.tool
+def add(a: int, b: int) -> int:
+    \"\"\"Add two numbers.\"\"\"
+    return a + b
+
+
+@server.tool
+def fail() -> str:
+    raise ValueError("no luck with " + os.environ["CALC_KEY"][:3])
+
+
+server.run(show_banner=False)
+"""
+
+
+class Hub(Case):
+    """Tools of another server, through the hub."""
+
+    @classmethod
+    def setUpClass(cls):
+        place = contextlib.ExitStack()
+        cls.addClassCleanup(place.close)
+        path = place.enter_context(directory())
+        (path / "calc.py").write_text(SERVER)
+        server = {"command": sys.executable, "args": [str(path / "calc.py")], "env": {"CALC_KEY": "key-of-the-operator"}}
+        (path / "hub.json").write_text(json.dumps({"mcpServers": {"my-calc": server}}))
+        cls.arguments = ("--toolsets", "contexts,hub", "--hub", str(path / "hub.json"), "--toolkit", "cicd")
+        super().setUpClass()
+
+    def test_both_languages_call_another_server(self):
+        python = self.call("create_context", name="python")["context_id"]
+        ran = self.call("run_code", context_id=python, timeout=120, code=(
+            "import tools, os\nprint(tools.__all__, tools.my_calc.add.__doc__.splitlines()[0])\n"
+            "print(sum(tools.my_calc.add(n, b=1)['result'] for n in range(20)))\n"
+            "try:\n    tools.my_calc.fail()\nexcept tools.ToolError as error:\n    print(error)\n"
+            "print('CALC_KEY' in os.environ)"))
+        self.assertEqual(ran["stdout"].splitlines()[:2], ["['cicd', 'my_calc'] Add two numbers.", "210"], ran)
+        self.assertIn("no luck with key", ran["stdout"])
+        self.assertEqual(ran["stdout"].splitlines()[-1], "False")
+        node = self.call("create_context", name="node", language="javascript")["context_id"]
+        ran = self.call("run_code", context_id=node, timeout=120, code=(
+            "const { default: tools } = await import('tools');\n"
+            "console.log((await tools.my_calc.add({ a: 2, b: 3 })).result, Object.keys(tools.my_calc).join())"))
+        self.assertEqual(ran["stdout"].strip(), "5 add,fail", ran)
+        lines = settle(lambda: [line for line in self.server.access() if line.get("door") == "code"], "nothing is logged")
+        self.assertIn("my-calc__add", [line["tool"] for line in lines])
 
 
 class Nothing(unittest.TestCase):

@@ -71,7 +71,11 @@ pub(crate) fn tooling(config: &Config, toolsets: &[&String], also: &str) -> anyh
         toolsets.extend(toolkits.iter().map(|toolkit| &toolkit.name));
     }
     let registry = Registry::with(&toolsets, &options, &more).map_err(|error| {
-        let also = if matches!(error, RegistryError::UnknownToolset { .. }) { format!(", {also}") } else { String::new() };
+        let also = if matches!(error, RegistryError::UnknownToolset { .. }) {
+            format!(", {also}")
+        } else {
+            String::new()
+        };
         anyhow::anyhow!("{}: {error}{also}", config.origin("toolsets"))
     })?;
     Ok(Tooling { registry, toolkits })
