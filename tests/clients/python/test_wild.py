@@ -33,7 +33,7 @@ PAGES = {
     "greedy": "<button onclick=\"const all = []; for (let i = 0; i < 64; i++) all.push(new Uint8Array(64 << 20).fill(1)); document.title = 'all 4 GB'\">Eat</button>",
     "popups": """<button id=one onclick="window.open('child.html', '', 'width=300')">One</button>
         <button id=many onclick="for (let i = 0; i < 80; i++) window.open('about:blank')">Many</button>""",
-    "child": "<button onclick=\"opener.document.title = 'told by the child'; close()\">Tell and close</button>",
+    "child": "<button onclick=\"opener.document.title = 'told by the child'; window.close()\">Tell and close</button>",
     "upload": """<input type=file id=f multiple><button onclick="Promise.all([...f.files].map(file => file.text())).then(async texts =>
         out.textContent = await (await fetch('/', { method: 'POST', body: texts.join('+') })).text())">Send</button><p id=out></p>""",
     "forged": """<p id=p></p><button id=b></button><a id=d download>get</a><button id=ask>ask</button><script>

@@ -99,6 +99,7 @@ fn target(state: &mut State, cdp: &Cdp, parent: &str, name: &str, params: &Value
         }
         "detachedFromTarget" => {
             let session = text(params, "sessionId");
+            state.doomed.remove(session);
             let Some(number) = state.sessions.remove(session) else { return };
             if state.tab(number).is_some_and(|tab| tab.session == session) {
                 state.note(&format!("tab {number} was closed"));
@@ -221,7 +222,14 @@ fn dialog(tab: &mut Tab, cdp: &Cdp, session: &str, params: &Value) -> Option<Str
     Some(format!("dialog opened and accepted: {told}"))
 }
 
-fn runtime(state: &mut State, _: &Cdp, session: &str, name: &str, params: &Value) {
+fn runtime(state: &mut State, cdp: &Cdp, session: &str, name: &str, params: &Value) {
+    if name == "executionContextCreated"
+        && text(&params["context"], "name") == WORLD
+        && let Some(target) = state.doomed.remove(session)
+    {
+        drop(cdp.send("", "Target.closeTarget", json!({ "targetId": target })));
+        return;
+    }
     let Some(tab) = state.of_session(session) else { return };
     match name {
         "executionContextCreated" => {

@@ -269,7 +269,7 @@ impl Actor {
             cdp.call("", "Target.createTarget", json!({ "url": "about:blank" })).await?;
         }
         let ready = shared.until(|state| {
-            let ready = state.tabs.iter().any(is_set_up).then_some(Ok(()));
+            let ready = state.tabs.iter().any(Tab::is_set_up).then_some(Ok(()));
             if state.gone { Some(Err(CdpError::Gone)) } else { ready }
         });
         ready.await
@@ -284,16 +284,11 @@ fn open_dialog(page: &Page) -> Option<String> {
     page.tab(|tab| tab.dialog.as_ref().map(|dialog| dialog.text.clone())).ok().flatten()
 }
 
-/// A tab that is sent elsewhere before it is set up may crash.
-fn is_set_up(tab: &Tab) -> bool {
-    tab.frames.get(&tab.target).is_some_and(|frame| frame.context.is_some())
-}
-
 async fn open_tab(cdp: &Cdp, shared: &Shared, url: &str) -> Result<u32, Problem> {
     let made = cdp.call("", "Target.createTarget", json!({ "url": url })).await.map_err(refused)?;
     let target = made["targetId"].as_str().unwrap_or_default().to_owned();
     let number = shared.until(|state| match state.of_target(&target) {
-        Some(tab) => is_set_up(tab).then_some(Ok(tab.number)),
+        Some(tab) => tab.is_set_up().then_some(Ok(tab.number)),
         None => state.gone.then(|| Err(Problem::Crashed { message: "the browser ended".into() })),
     });
     number.await

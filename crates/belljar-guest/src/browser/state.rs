@@ -113,6 +113,11 @@ impl Tab {
         }
     }
 
+    /// One that is sent elsewhere or closed before may crash.
+    pub(super) fn is_set_up(&self) -> bool {
+        self.frames.get(&self.target).is_some_and(|frame| frame.context.is_some())
+    }
+
     /// A document has come, unless it is the one that is there.
     pub(super) fn begin_document(&mut self, loader: &str) {
         if self.loader != loader {
@@ -173,6 +178,9 @@ pub(super) struct State {
     pub(super) downloads: HashMap<String, String>,
     /// Addresses of windows that are about to open.
     pub(super) opening: VecDeque<String>,
+    /// Tabs that have to go as soon as they are set up, by session: one that is closed before may take its process along,
+    /// and with it the page that opened it.
+    pub(super) doomed: HashMap<String, String>,
     /// The browser's stream is closed.
     pub(super) gone: bool,
 }
@@ -195,7 +203,7 @@ impl State {
         self.tabs.iter_mut().find(|tab| tab.target == target)
     }
 
-    /// Returns the target of the tab that has to go for it.
+    /// Returns the target of the tab that has to go for it now.
     pub(super) fn add_tab(&mut self, target: &str, session: &str, url: &str) -> Option<String> {
         self.next_tab += 1;
         let number = self.next_tab;
@@ -213,10 +221,15 @@ impl State {
             return None;
         }
         let oldest = self.tabs.iter().find(|tab| tab.number != self.active)?;
-        let (number, target) = (oldest.number, oldest.target.clone());
+        let (number, target, session) = (oldest.number, oldest.target.clone(), oldest.session.clone());
+        let is_set_up = oldest.is_set_up();
         self.note(&format!("tab {number} was closed: a browser has at most {MAX_TABS} tabs"));
         self.remove_tab(number);
-        Some(target)
+        if is_set_up {
+            return Some(target);
+        }
+        self.doomed.insert(session, target);
+        None
     }
 
     pub(super) fn remove_tab(&mut self, number: u32) {

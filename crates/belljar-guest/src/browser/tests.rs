@@ -371,7 +371,7 @@ fn a_browser_that_ends_while_it_starts_is_started_once_more() {
 #[test]
 fn there_are_never_too_many_tabs() {
     with_browser(no_pages, async |b| {
-        b.show("<button onclick=\"for (let i = 0; i < 60; i++) window.open('about:blank')\">many</button>")
+        b.show("<button onclick=\"for (let i = 0; i < 90; i++) window.open('about:blank')\">many</button>")
             .await;
         b.click("button").await;
         let many = b.ok(Browse::Tabs { select: None, close: None, open: None }).await;
