@@ -247,8 +247,9 @@ class Survival(unittest.TestCase):
             client.call("download_file", context_id=contexts[1], path="kept.txt")
         self.assertIn("files are gone", caught.exception.message)
         for context in contexts:
-            self.assertEqual(client.value(context, "y = 2; 'x' in globals()"), "False")
-            self.assertNotIn("notes", client.run(context, "y"))
+            ran = client.run(context, "y = 2; 'x' in globals()")
+            self.assertEqual(ran["result"], "False")
+            self.assertNotIn("notes", ran, "it is told once")
         self.assertEqual(client.value(client.context("three"), "6 * 7"), "42")
         self.assertTrue(wait_until(lambda: not any(pid in processes() for pid in tree), 30), "the old ones are gone")
         self.assertTrue(wait_until(lambda: len(list((self.home.path / "run").glob("*"))) == 1, 30), "and what they left")

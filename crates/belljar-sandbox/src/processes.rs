@@ -114,7 +114,7 @@ impl SandboxService {
         check_size(&request.argv, request.cwd.as_deref(), &request.env)?;
         self.check_cpu(caller)?;
         context.touch();
-        let sandbox = self.living(&context).await?;
+        let sandbox = self.living_or_told(&context).await?;
         let SpawnRequest { argv, shell, cwd, env, timeout, trace } = request;
         let program = Program { argv, shell, cwd, env };
         let call = Call::Spawn { program, timeout_ms: timeout.map(|limit| limit.as_millis() as u64) };

@@ -165,6 +165,8 @@ impl SandboxService {
             return Ok(now);
         }
         let why = before.reason().await;
+        // Told here. Told later it would be taken for the loss of what is done from now on.
+        context.take_words();
         Err(Error::Internal(format!(
             "The sandbox had ended: {why}. A fresh one took its place, which the next call uses: variables, imports and \
              files are gone"

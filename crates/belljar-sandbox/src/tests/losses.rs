@@ -30,11 +30,13 @@ async fn a_loss_is_told_by_the_first_that_can_and_only_once() {
     lose().await;
     let told = bench.service.write_file(&bench.caller, &id, "a", b"x").await.unwrap_err().to_string();
     assert!(told.contains("files are gone"), "{told}");
+    assert_eq!(run().await, [""; 0]);
     lose().await;
-    // Has no room for it, so the next one tells.
     let argv = vec!["server".into()];
     let spawned = SpawnRequest { argv, ..SpawnRequest::default() };
-    bench.service.spawn(&bench.caller, &id, spawned).await.unwrap();
+    let told = bench.service.spawn(&bench.caller, &id, spawned).await.unwrap_err().to_string();
+    assert!(told.contains("files are gone"), "{told}");
+    lose().await;
     let notes = run().await;
     assert!(notes.len() == 1 && notes[0].contains("files are gone"), "{notes:?}");
     assert_eq!(run().await, [""; 0]);
