@@ -119,7 +119,7 @@ fn attempt(name: &str, input: &[u8], target: &impl Fn(&[u8]) -> u64) -> u64 {
 
 fn save(name: &str, found: &[Vec<u8>]) {
     let directory = directory(name);
-    let small = found.iter().filter(|input| input.len() <= MAX_SAVED).take(24);
+    let small = found.iter().filter(|input| input.len() <= MAX_SAVED).take(8);
     for input in small {
         let path = directory.join(format!("{:016x}", mark(input)));
         // What is not saved is found again.

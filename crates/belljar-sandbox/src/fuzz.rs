@@ -85,19 +85,18 @@ async fn converse(said: &[u8]) -> u64 {
 fn fuzz_guest_conversation() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let captured = json!({"head": 1, "tail": 0, "total": 1, "file": null, "file_bytes": 0});
-    let ran = json!({"t": "ran", "ok": true, "error": null, "ending": {"t": "finished"}, "duration_us": 1,
-                     "stdout": captured, "stderr": captured, "notes": []});
-    let display = json!({"t": "event", "id": 1, "event": {"t": "display", "result": true, "parts": [["text/plain", 1]]}});
-    let whole = [
-        frame(&json!({"t": "event", "id": 1, "event": {"t": "output", "stream": "stdout"}}), b"x"),
-        frame(&display, b"1"),
-        frame(&json!({"t": "reply", "id": 1, "reply": ran}), b"ab"),
-    ];
-    let refusal = frame(
-        &json!({"t": "reply", "id": 1, "reply": {"t": "failed", "kind": "internal", "message": "no"}}),
-        b"",
-    );
-    fuzz("guest_conversation", &[&whole.concat(), &refusal], |input| runtime.block_on(converse(input)));
+    let ran = json!({"t": "reply", "id": 1, "reply": "ran", "ok": true, "error": null, "ending": {"how": "finished"},
+                     "duration_us": 1, "stdout": captured, "stderr": captured, "notes": []});
+    let display =
+        json!({"t": "event", "id": 1, "event": "display", "result": true, "parts": [["text/plain", 1]]});
+    let output = json!({"t": "event", "id": 1, "event": "output", "stream": "stdout"});
+    let whole = [frame(&output, b"x"), frame(&display, b"1"), frame(&ran, b"ab")].concat();
+    let refusal =
+        frame(&json!({"t": "reply", "id": 1, "reply": "failed", "kind": "internal", "message": "no"}), b"");
+    // A fuzzer that starts from nonsense stays with nonsense.
+    let outcomes = [&whole[..], &refusal, b""].map(|said| runtime.block_on(converse(said)));
+    assert!(outcomes[0] != outcomes[1] && outcomes[1] != outcomes[2] && outcomes[0] != outcomes[2]);
+    fuzz("guest_conversation", &[&whole, &refusal], |input| runtime.block_on(converse(input)));
 }
 
 #[test]

@@ -84,3 +84,24 @@ proptest! {
         let _ = HubConfig::from_json_with(&text, &|_| None);
     }
 }
+
+/// Whatever is written there, a secret from the environment is in no error.
+#[test]
+fn fuzz_hub_settings() {
+    let seeds: [&[u8]; 3] = [
+        br#"{"mcpServers":{"a":{"command":"x","args":["${TOKEN}"],"env":{"K":"${TOKEN}"},"timeout":1,"tools":{"allow":["r*"]}}}}"#,
+        br#"{"servers":{"b":{"type":"http","url":"https://${HOST:-h}/mcp","headers":{"X":"${TOKEN}"}}},"timing":{"call":7}}"#,
+        br#"{"mcpServers":{"c":{"command":"x","sandbox":true,"mounts":{"/data":"ro"},"network":"none"}}}"#,
+    ];
+    belljar_fuzz::fuzz("hub_settings", &seeds, |input| {
+        let environment = |name: &str| (name == "TOKEN").then(|| "se-sa-me".to_owned());
+        match HubConfig::from_json_with(&String::from_utf8_lossy(input), &environment) {
+            Ok(config) => belljar_fuzz::mark(config.servers.len()),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(!text.contains("se-sa-me"), "{text}");
+                belljar_fuzz::mark(belljar_fuzz::kind(&text))
+            }
+        }
+    });
+}

@@ -277,4 +277,29 @@ mod tests {
         assert!(transport.receive().await.is_none());
         assert_eq!(fate.why().unwrap(), "it sent 200 lines that are no messages");
     }
+
+    /// A server that says anything, and then hangs up.
+    #[test]
+    fn fuzz_hub_lines() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let seeds: [&[u8]; 4] = [
+            b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n",
+            b"starting\n\n{\"jsonrpc\":\"2.0\",\"id\":\"1\",\"error\":{\"code\":-32601,\"message\":\"no\"}}\r\n",
+            b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":1}}\nhalf",
+            b"{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"ping\"}\n",
+        ];
+        belljar_fuzz::fuzz("hub_lines", &seeds, |input| {
+            let said = input.to_vec();
+            let reader = Box::new(io::Cursor::new(said));
+            let wire = Wire { reader, writer: Box::new(tokio::io::sink()), server: Box::new(()) };
+            let fate = Fate::default();
+            let mut transport = LineTransport::new(wire, fate.clone(), Duration::ZERO);
+            let mut heard = Vec::new();
+            while let Some(message) = runtime.block_on(transport.receive()) {
+                heard.push(belljar_fuzz::kind(&serde_json::to_string(&message).unwrap()));
+            }
+            assert!(heard.len() <= input.len() && fate.why().is_some());
+            belljar_fuzz::mark((heard.into_iter().take(3).collect::<Vec<_>>(), fate.why()))
+        });
+    }
 }
