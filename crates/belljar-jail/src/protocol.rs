@@ -99,6 +99,9 @@ pub struct Volume {
     pub writable: bool,
     /// Made for sandboxes alone, so its owner may be changed to suit them.
     pub ours: bool,
+    /// What its user works on: it may belong to root, as its user may be root, and its path ends in no link.
+    #[serde(default)]
+    pub project: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -52,13 +52,13 @@ impl Outside {
     }
 
     fn can_map_users(&self, state: &Path) -> Result<()> {
-        let tree = self.open(state)?;
+        let tree = self.open(state, OpenTreeFlags::empty())?;
         let users = user_map(INSIDE_ID, INSIDE_ID, INSIDE_ID + 1)?;
         sys::restrict_mount(tree.as_fd(), true, Some(users.as_fd())).doing(|| "map users".into())
     }
 
-    fn open(&self, path: &Path) -> Result<OwnedFd> {
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    fn open(&self, path: &Path, also: OpenTreeFlags) -> Result<OwnedFd> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | also;
         let open = || open_tree(rustix::fs::CWD, path, flags).doing(|| format!("open {}", path.display()));
         self.visiting(&self.host, open)
     }
@@ -71,8 +71,11 @@ impl Outside {
                 chown(&volume.source, Some(user), Some(group)).doing(|| "hand over the volume".into())
             })?;
         }
-        let tree = self.open(&volume.source)?;
-        let users = (volume.writable && sandbox.uid != 0).then(|| owner_map(&tree, sandbox)).transpose()?;
+        // Sandboxes write there, so a link may be one's trap for the next.
+        let follow = if volume.project { OpenTreeFlags::AT_SYMLINK_NOFOLLOW } else { OpenTreeFlags::empty() };
+        let tree = self.open(&volume.source, follow)?;
+        let mapped = (volume.writable || volume.project) && sandbox.uid != 0;
+        let users = mapped.then(|| owner_map(&tree, sandbox, volume.project)).transpose()?;
         sys::restrict_mount(tree.as_fd(), volume.writable, users.as_ref().map(AsFd::as_fd)).map_err(|e| {
             JailError::new(format!("restrict the volume {}", volume.source.display()), e).hint(
                 "a writable volume needs a file system with id-mapped mounts: ext4, xfs, btrfs or tmpfs",
@@ -114,9 +117,9 @@ fn namespace(path: &str) -> Result<OwnedFd> {
 }
 
 /// A user namespace in which the owner of the directory is the sandbox's user.
-fn owner_map(tree: &OwnedFd, sandbox: &Sandbox) -> Result<OwnedFd> {
+fn owner_map(tree: &OwnedFd, sandbox: &Sandbox, roots_too: bool) -> Result<OwnedFd> {
     let stat = fstat(tree).doing(|| "look at the volume".into())?;
-    if stat.st_uid == 0 || stat.st_gid == 0 {
+    if !roots_too && (stat.st_uid == 0 || stat.st_gid == 0) {
         return Err(JailError::new(
             "attach a volume",
             "it belongs to root, and so would all that is written there",

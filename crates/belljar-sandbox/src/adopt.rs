@@ -18,7 +18,8 @@ impl SandboxService {
     /// Makes a sandbox this context's own: it gets the caller's volumes, and survives this server.
     pub(crate) async fn claim(&self, context: &Context, sandbox: &Sandbox) -> Result<(), BackendError> {
         let mounts = self.settings.volumes.mounts(&context.caller);
-        let mounts = mounts.map_err(|e| BackendError::new(format!("no volume for this caller: {e}")))?;
+        let mut mounts = mounts.map_err(|e| BackendError::new(format!("no volume for this caller: {e}")))?;
+        mounts.extend(self.project(&context.caller));
         sandbox.machine.claim(&context.label().encode(), &context.limits, &mounts).await?;
         self.usage.owned_by(sandbox.machine.id(), &context.caller, true);
         Ok(())

@@ -81,6 +81,8 @@ pub struct Mount {
     pub writable: bool,
     /// Made for sandboxes alone, so its owner may be changed to suit them.
     pub ours: bool,
+    /// What its user works on, see [`crate::SandboxService::open_project`].
+    pub project: bool,
 }
 
 /// What a sandbox has used since it began.

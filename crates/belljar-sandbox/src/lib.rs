@@ -36,7 +36,7 @@ pub use selftest::{Probed, selftest};
 pub use service::SandboxService;
 pub use tools::{Broker, Tools};
 pub use types::*;
-pub use volumes::VolumeStore;
+pub use volumes::{PROJECT, VolumeStore};
 
 #[cfg(test)]
 mod fuzz;

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
@@ -11,7 +12,7 @@ use tokio::{sync::watch, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Backend, BackendError, Caller, ContextInfo, Error, Health, NewContext, Quotas, Settings, State,
+    Backend, BackendError, Caller, ContextInfo, Error, Health, Mount, NewContext, Quotas, Settings, State,
     VolumeInfo, context::Context, pool::Pool, processes, quota::Ledger, usage::Usage,
 };
 
@@ -34,6 +35,8 @@ pub struct SandboxService {
     /// Contexts being made, per caller: they count towards the quota.
     creating: Mutex<HashMap<Caller, usize>>,
     pub(crate) ledger: Arc<Ledger>,
+    /// What callers work on.
+    projects: Mutex<HashMap<Caller, Vec<Mount>>>,
     /// Held while a default context is looked for or made.
     defaults: tokio::sync::Mutex<()>,
     pub(crate) usage: Usage,
@@ -66,6 +69,7 @@ impl SandboxService {
             pool,
             contexts: Mutex::default(),
             creating: Mutex::default(),
+            projects: Mutex::default(),
             defaults: tokio::sync::Mutex::default(),
             usage: Usage::default(),
             adopted: watch::Sender::new(false),
@@ -131,6 +135,22 @@ impl SandboxService {
             self.settings.volumes.infos(self.quotas(caller).disk.unwrap_or(self.settings.volume_bytes));
         volumes.retain(|volume| !volume.shared || self.backend.isolation().shares_volumes);
         volumes
+    }
+
+    /// Sandboxes that this caller gets from now on see a directory of the host at `/volumes/project`. It takes a backend
+    /// that knows the volume [`crate::PROJECT`]. Errors say what is wrong with the directory.
+    pub fn open_project(&self, caller: &Caller, directory: &Path) -> Result<(), String> {
+        let mounts = self.settings.volumes.project(directory)?;
+        lock(&self.projects).insert(caller.clone(), mounts);
+        Ok(())
+    }
+
+    pub fn close_project(&self, caller: &Caller) {
+        lock(&self.projects).remove(caller);
+    }
+
+    pub(crate) fn project(&self, caller: &Caller) -> Vec<Mount> {
+        lock(&self.projects).get(caller).cloned().unwrap_or_default()
     }
 
     pub fn health(&self) -> Health {

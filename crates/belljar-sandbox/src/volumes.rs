@@ -22,6 +22,10 @@ use crate::{Caller, Mount, VolumeInfo};
 
 /// The volume that the sandboxes of one caller share.
 const SHARED: &str = "shared";
+/// The directory that a caller's user works on. A backend must know the name to have a place for it.
+pub const PROJECT: &str = "project";
+/// What the host's own git obeys: seen inside, and never written there.
+const GIT: &str = ".git";
 /// Where volumes are inside.
 const INSIDE: &str = "/volumes";
 /// Files that one look at a volume counts, and how deep it goes. Whoever has more is over any limit.
@@ -48,13 +52,29 @@ impl VolumeStore {
             if hosts.iter().any(|other| other.target == mount.target) {
                 return Err(format!("{spec:?}: there are two volumes of this name"));
             }
-            let state = directory.parent().unwrap_or(&directory);
-            if state.starts_with(&mount.source) || mount.source.starts_with(state) {
-                return Err(format!("{spec:?}: {} holds this server's own state", mount.source.display()));
-            }
+            keep_apart(&directory, &mount.source).map_err(|why| format!("{spec:?}: {why}"))?;
             hosts.push(mount);
         }
         Ok(Self { directory: Some(directory), hosts, private: BTreeMap::new() })
+    }
+
+    /// A project as a sandbox sees it: its files to read and write, its `.git` to read.
+    pub(crate) fn project(&self, directory: &Path) -> Result<Vec<Mount>, String> {
+        let shown = directory.display();
+        let source = directory.canonicalize().map_err(|e| format!("{shown}: {e}"))?;
+        if !source.is_dir() || source == Path::new("/") {
+            return Err(format!("{shown} is not a directory that can be worked on"));
+        }
+        if let Some(own) = &self.directory {
+            keep_apart(own, &source)?;
+        }
+        let target = inside(PROJECT);
+        let mount = |source, target, writable| Mount { source, target, writable, ours: false, project: true };
+        let git = source.join(GIT);
+        // A link may lead anywhere; then git on the host does not take it for its own either.
+        let has_git = fs::symlink_metadata(&git).is_ok_and(|file| !file.is_symlink());
+        let git = has_git.then(|| mount(git, format!("{target}/{GIT}"), false));
+        Ok([mount(source, target, true)].into_iter().chain(git).collect())
     }
 
     pub fn names(&self) -> Vec<String> {
@@ -105,7 +125,7 @@ impl VolumeStore {
         let mut mounts = Vec::with_capacity(1 + self.hosts.len());
         if let Some(source) = self.of(caller) {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&source)?;
-            mounts.push(Mount { source, target: inside(SHARED), writable: true, ours: true });
+            mounts.push(Mount { source, target: inside(SHARED), writable: true, ours: true, project: false });
         }
         mounts.extend(self.hosts.iter().cloned());
         Ok(mounts)
@@ -166,6 +186,15 @@ impl VolumeStore {
     }
 }
 
+/// Whoever can write our state decides what we do.
+fn keep_apart(volumes: &Path, source: &Path) -> Result<(), String> {
+    let state = volumes.parent().unwrap_or(volumes);
+    if state.starts_with(source) || source.starts_with(state) {
+        return Err(format!("{} holds this server's own state", source.display()));
+    }
+    Ok(())
+}
+
 fn enter(here: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
     openat(here, name, DIRECTORY, Mode::empty()).or_else(|e| {
         if e != Errno::ACCESS {
@@ -214,7 +243,7 @@ fn parse(spec: &str) -> Result<Mount, String> {
             source.display()
         ));
     }
-    Ok(Mount { source, target: inside(name), writable, ours: false })
+    Ok(Mount { source, target: inside(name), writable, ours: false, project: false })
 }
 
 #[cfg(test)]
@@ -280,6 +309,29 @@ mod tests {
         let volumes = home.path().canonicalize().unwrap().join("volumes");
         let spec = format!("x={}", home.path().display());
         assert!(VolumeStore::open(volumes, &[spec]).unwrap_err().contains("own state"));
+    }
+
+    #[test]
+    fn a_project_is_written_but_for_its_git() {
+        let home = tempfile::tempdir().unwrap();
+        let (state, work) = (home.path().join("state"), home.path().join("work"));
+        fs::create_dir_all(state.join("volumes")).unwrap();
+        fs::create_dir_all(&work).unwrap();
+        let store = VolumeStore::open(state.join("volumes"), &[]).unwrap();
+        let told = |mounts: &[Mount]| -> Vec<_> {
+            mounts.iter().map(|mount| (mount.target.clone(), mount.writable)).collect()
+        };
+        let project = ("/volumes/project".to_owned(), true);
+        assert_eq!(told(&store.project(&work).unwrap()), [project.clone()]);
+        std::os::unix::fs::symlink("/etc", work.join(".git")).unwrap();
+        assert_eq!(told(&store.project(&work).unwrap()), [project.clone()]);
+        fs::remove_file(work.join(".git")).unwrap();
+        fs::create_dir(work.join(".git")).unwrap();
+        let git = ("/volumes/project/.git".to_owned(), false);
+        assert_eq!(told(&store.project(&work).unwrap()), [project, git]);
+        for refused in [home.path(), &state, &state.join("volumes"), Path::new("/")] {
+            assert!(store.project(refused).is_err(), "{}", refused.display());
+        }
     }
 
     #[test]

@@ -25,6 +25,13 @@ pub(crate) fn open(config: &Config) -> Arc<dyn Backend> {
     LocalBackend::start(options(config, true))
 }
 
+/// The same, with a place for what callers work on.
+pub(crate) fn open_with_projects(config: &Config) -> Arc<dyn Backend> {
+    let mut options = options(config, true);
+    options.volumes.push(belljar_sandbox::PROJECT.to_owned());
+    LocalBackend::start(options)
+}
+
 /// The same, for a server whose sandboxes outlive it: those of the one before are taken over.
 pub(crate) fn open_lasting(config: &Config) -> Arc<dyn Backend> {
     LocalBackend::start(LocalOptions { keep: Some(config.serve.keep), ..options(config, true) })

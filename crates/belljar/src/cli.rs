@@ -30,6 +30,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve MCP over standard input and output
     Mcp,
+    /// Be an editor's agent, over the Agent Client Protocol
+    Acp,
     /// Serve MCP over HTTP, to many callers
     Serve(ServeArguments),
     /// Run one program in a fresh sandbox

@@ -1,6 +1,7 @@
 //! The doors of Belljar. Flags, environment and the settings file become one [`config::Config`] here, before
 //! any command runs.
 
+mod acp;
 mod auth;
 mod backend;
 mod cli;
@@ -25,6 +26,9 @@ fn main() -> ExitCode {
     if belljar_hub::leash::requested() {
         return finish(belljar_hub::leash::run().map_err(Into::into), 0);
     }
+    if acp::terminal::requested() {
+        return finish(acp::terminal::run(), 0);
+    }
     let arguments = match cli::parse(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) => error.exit(),
@@ -38,6 +42,7 @@ fn dispatch(arguments: cli::Arguments) -> anyhow::Result<ExitCode> {
     let serves = matches!(arguments.cli.command, cli::Command::Serve(_));
     observe::logging::init(&config, serves);
     match arguments.cli.command {
+        cli::Command::Acp => cmd::acp::run(config),
         cli::Command::Mcp => cmd::mcp::run(config),
         cli::Command::Serve(arguments) => cmd::serve::run(config, &arguments),
         cli::Command::Run(arguments) => cmd::run::run(config, arguments),

@@ -406,6 +406,7 @@ impl Machine for LocalMachine {
             target: mount.target.clone(),
             writable: mount.writable,
             ours: mount.ours,
+            project: mount.project,
         };
         let volumes = mounts.iter().map(volume).collect();
         let claim = ToJailer::Claim {

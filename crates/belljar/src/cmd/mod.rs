@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod acp;
 pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod hub;

@@ -42,6 +42,7 @@ pub(crate) struct Config {
     pub(crate) landlock: Demand,
     pub(crate) serve: Serve,
     pub(crate) auth: Auth,
+    pub(crate) acp: Acp,
     /// Host directories for every sandbox, as written.
     pub(crate) volumes: Vec<String>,
     /// Where traces go; empty for nowhere.
@@ -67,6 +68,25 @@ pub(crate) struct Serve {
     pub(crate) drain: bool,
     /// How long sandboxes wait for one.
     pub(crate) keep: Duration,
+}
+
+/// How `belljar acp` thinks and works.
+#[derive(Debug, Clone)]
+pub(crate) struct Acp {
+    /// `None`: whose key there is.
+    pub(crate) provider: Option<&'static str>,
+    /// Empty: the provider's own.
+    pub(crate) base_url: String,
+    /// Empty: the provider's usual one.
+    pub(crate) model: String,
+    pub(crate) models: Vec<String>,
+    pub(crate) key_file: Option<PathBuf>,
+    /// In tokens.
+    pub(crate) context: u64,
+    /// In tokens; 0: as the provider has it.
+    pub(crate) max_tokens: u32,
+    pub(crate) mode: &'static str,
+    pub(crate) max_requests: usize,
 }
 
 /// Who may call `belljar serve`.
@@ -201,6 +221,17 @@ fn build(resolved: Vec<Resolved>) -> Config {
             jwks: values.text("auth.jwks"),
             resource: values.text("auth.resource"),
             scopes: values.list("auth.scopes"),
+        },
+        acp: Acp {
+            provider: [None, Some("openai"), Some("anthropic")][values.word("llm.provider")],
+            base_url: values.text("llm.base_url"),
+            model: values.text("model"),
+            models: values.list("llm.models"),
+            key_file: values.path("llm.key_file"),
+            context: values.count("llm.context"),
+            max_tokens: values.count("llm.max_tokens") as u32,
+            mode: ["ask", "architect", "code"][values.word("acp.mode")],
+            max_requests: values.count("acp.max_requests") as usize,
         },
         volumes: values.list("volumes"),
         otel_endpoint: values.text("otel.endpoint"),

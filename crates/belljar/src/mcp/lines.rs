@@ -5,10 +5,10 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The longest line, as rmcp has it.
-pub(super) const MAX_LINE: usize = 16 << 20;
+pub(crate) const MAX_LINE: usize = 16 << 20;
 const READ: usize = 64 << 10;
 
-pub(super) struct Lines<R> {
+pub(crate) struct Lines<R> {
     reader: R,
     buffer: Vec<u8>,
     /// Where the next line begins.
@@ -22,7 +22,7 @@ pub(super) struct Lines<R> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line<'a> {
+pub(crate) enum Line<'a> {
     /// Without its newline.
     Whole(&'a [u8]),
     TooLong,
@@ -30,12 +30,12 @@ pub(super) enum Line<'a> {
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    pub(super) fn new(reader: R, max: usize) -> Self {
+    pub(crate) fn new(reader: R, max: usize) -> Self {
         Self { reader, buffer: Vec::new(), start: 0, searched: 0, max, skipping: false, ended: false }
     }
 
     /// Safe to drop while it waits: what was read stays in the buffer.
-    pub(super) async fn next(&mut self) -> io::Result<Line<'_>> {
+    pub(crate) async fn next(&mut self) -> io::Result<Line<'_>> {
         loop {
             if let Some(offset) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
                 let (from, to) = (self.start, self.searched + offset);

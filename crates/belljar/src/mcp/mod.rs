@@ -6,11 +6,11 @@ pub(crate) mod convert;
 mod fixtures;
 mod handler;
 pub(crate) mod incoming;
-mod lines;
+pub(crate) mod lines;
 mod observed;
 mod progress;
 pub(crate) mod resources;
-mod stdio;
+pub(crate) mod stdio;
 mod tasks;
 mod transport;
 
@@ -84,7 +84,7 @@ where
 }
 
 /// The first signal begins an orderly end, the second one does not wait for it.
-fn stop_on_signals(stop: CancellationToken) -> anyhow::Result<()> {
+pub(crate) fn stop_on_signals(stop: CancellationToken) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     tokio::spawn(async move {

@@ -8,12 +8,12 @@ use tokio::{
     net::{UnixStream, unix::pipe},
 };
 
-pub(super) type Reader = Box<dyn AsyncRead + Send + Unpin>;
-pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+pub(crate) type Reader = Box<dyn AsyncRead + Send + Unpin>;
+pub(crate) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Clients hand over pipes or, when they are Node, sockets: both are driven without blocking, which saves two
 /// changes of thread per message. Terminals and files go through tokio's blocking handles.
-pub(super) fn open() -> (Reader, Writer) {
+pub(crate) fn open() -> (Reader, Writer) {
     let (stdin, stdout) = (std::io::stdin(), std::io::stdout());
     let reader = match kind(stdin.as_fd()) {
         // Opened anew, so that not blocking stays our own affair: the descriptor itself may be shared.

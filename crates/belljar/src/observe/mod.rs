@@ -19,6 +19,7 @@ pub(crate) enum Door {
     Http,
     /// Code in a sandbox called it.
     Code,
+    Acp,
 }
 
 impl Door {
@@ -27,6 +28,7 @@ impl Door {
             Self::Stdio => "stdio",
             Self::Http => "http",
             Self::Code => "code",
+            Self::Acp => "acp",
         }
     }
 }

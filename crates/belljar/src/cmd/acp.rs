@@ -1,0 +1,19 @@
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use crate::{acp, config::Config};
+
+pub(crate) fn run(mut config: Config) -> anyhow::Result<ExitCode> {
+    // The one user shares with nobody.
+    config.service.runs_per_caller = usize::MAX;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let result = runtime.block_on(acp::serve(config));
+    // Reading a terminal blocks a thread that nothing can wake: leave it behind.
+    runtime.shutdown_background();
+    result.map(|()| ExitCode::SUCCESS)
+}
