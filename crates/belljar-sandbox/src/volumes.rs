@@ -58,6 +58,11 @@ impl VolumeStore {
         Ok(Self { directory: Some(directory), hosts, private: BTreeMap::new() })
     }
 
+    /// Whether a directory can be worked on, see [`crate::SandboxService::open_project`].
+    pub fn check_project(&self, directory: &Path) -> Result<(), String> {
+        self.project(directory).map(drop)
+    }
+
     /// A project as a sandbox sees it: its files to read and write, its `.git` to read.
     pub(crate) fn project(&self, directory: &Path) -> Result<Vec<Mount>, String> {
         let shown = directory.display();

@@ -28,6 +28,10 @@ const COMMANDS: [(&str, &str, &str); 6] = [
     ("model", "Show or change the model", "a model's name"),
 ];
 
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    COMMANDS.iter().map(|(name, ..)| *name)
+}
+
 pub(crate) fn available(session: &Session) -> Vec<AvailableCommand> {
     let command = |name: &str, about: &str, hint: &str| {
         let command = AvailableCommand::new(name, about);

@@ -45,7 +45,8 @@ pub(crate) async fn make_room(turn: &Turn) {
         // Better to forget than to be unable to go on.
         None => "[The beginning of the conversation was left out to make room.]".to_owned(),
     };
-    let kept = history[at..].iter().cloned();
+    // What came last may be too much by itself.
+    let kept = shortened(&history[at..], window * 2 * KEPT / 100);
     session.begin_anew([Message::user(told)].into_iter().chain(kept).collect());
     let status = if summary.is_some() { CompactionStatus::Completed } else { CompactionStatus::Failed };
     show(session, &id, status, summary);
@@ -75,9 +76,6 @@ fn cut(history: &[Message], keep: u64) -> usize {
         // A result must follow its call, and a call its result.
         if !matches!(message, Message::Results { .. }) {
             at = index;
-        }
-        if kept > keep {
-            break;
         }
     }
     at

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use belljar_sandbox::{Caller, Error, Language, NewContext, SandboxService};
+use belljar_sandbox::{Caller, Error, Language, NewContext, RunRequest, SandboxService, Settings};
 use belljar_tools::{CallContext, Options, ProgressSink, Registry, ToolError, ToolOutput};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -22,42 +22,41 @@ const POOL: usize = 1;
 /// What makes sandboxes, started with the first session.
 pub(crate) struct Sandboxes {
     config: Arc<Config>,
-    started: OnceLock<Started>,
-}
-
-struct Started {
-    service: Arc<SandboxService>,
-    registry: Registry,
+    settings: Settings,
+    registry: OnceLock<Registry>,
+    service: OnceLock<Arc<SandboxService>>,
 }
 
 impl Sandboxes {
     pub(crate) fn new(config: Arc<Config>) -> Self {
-        Self { config, started: OnceLock::new() }
+        let mut settings = config.service.clone();
+        if *config.origin("pool.size") == Origin::Default {
+            settings.pool_size = POOL;
+        }
+        Self { config, settings, registry: OnceLock::new(), service: OnceLock::new() }
     }
 
     /// Returns at once; the start goes on in the background.
     pub(crate) fn service(&self) -> &Arc<SandboxService> {
-        &self.started().service
+        self.service.get_or_init(|| {
+            let backend = backend::open_with_projects(&self.config);
+            let service = SandboxService::new(backend, self.settings.clone());
+            service.start();
+            service
+        })
     }
 
-    fn started(&self) -> &Started {
-        self.started.get_or_init(|| {
-            let mut settings = self.config.service.clone();
-            if *self.config.origin("pool.size") == Origin::Default {
-                settings.pool_size = POOL;
-            }
-            let options = Options { settings: settings.clone(), default_context: false };
+    fn registry(&self) -> &Registry {
+        self.registry.get_or_init(|| {
+            let options = Options { settings: self.settings.clone(), default_context: false };
             // The names are ours: a typing error shows in every test.
-            let registry = Registry::new(&["sandbox", "browser"], &options).unwrap_or_else(|e| panic!("{e}"));
-            let service = SandboxService::new(backend::open_with_projects(&self.config), settings);
-            service.start();
-            Started { service, registry }
+            Registry::new(&["sandbox", "browser"], &options).unwrap_or_else(|e| panic!("{e}"))
         })
     }
 
     pub(crate) async fn shutdown(&self) {
-        if let Some(started) = self.started.get() {
-            started.service.shutdown().await;
+        if let Some(service) = self.service.get() {
+            service.shutdown().await;
         }
     }
 }
@@ -91,7 +90,7 @@ impl Computer {
 
     /// Whether the project can be worked on in a sandbox; the reason if not.
     pub(crate) fn check(&self) -> Result<(), String> {
-        self.service().open_project(&self.caller, &self.root)
+        self.sandboxes.settings.volumes.check_project(&self.root)
     }
 
     /// The id of the session's context, made if it is not there.
@@ -108,7 +107,7 @@ impl Computer {
         }
         if state.is_none() {
             // Again, as what is there may have changed: a repository, for example.
-            self.check().map_err(Error::CreationFailed)?;
+            service.open_project(&self.caller, &self.root).map_err(Error::CreationFailed)?;
             let description = "an agent's session".to_owned();
             let new = NewContext { name: "agent".into(), language: Language::Python, description, flavor: None };
             let info = service.create_context(&self.caller, new).await?;
@@ -126,8 +125,7 @@ impl Computer {
                 Language::Python => format!("import os; os.chdir({:?})", project::INSIDE),
                 Language::Javascript => format!("process.chdir({:?})", project::INSIDE),
             };
-            let request =
-                belljar_sandbox::RunRequest { code, language: Some(language), ..belljar_sandbox::RunRequest::default() };
+            let request = RunRequest { code, language: Some(language), ..RunRequest::default() };
             let run = self.service().run(&self.caller, &made.id, request, CancellationToken::new());
             run.await.map_err(|e| e.to_string())?;
             made.settled.push(language);
@@ -155,16 +153,15 @@ impl Computer {
         if let Some(arguments) = arguments.as_object_mut() {
             arguments.insert("sandbox_id".into(), context.into());
         }
-        let started = self.sandboxes.started();
-        let found = started.registry.get(tool).ok_or_else(|| format!("there is no tool {tool}"))?;
-        let (service, caller) = (Arc::clone(&started.service), self.caller.clone());
+        let found = self.sandboxes.registry().get(tool).ok_or_else(|| format!("there is no tool {tool}"))?;
+        let (service, caller) = (Arc::clone(self.service()), self.caller.clone());
         let cx = CallContext { service, caller, cancel, progress, default_context: false, trace };
         found.call(&cx, arguments).await.or_else(ToolError::into_output)
     }
 
     /// The input that such a tool takes, without the sandbox that it acts on.
     pub(crate) fn schema(&self, tool: &str) -> Option<(String, Value)> {
-        let spec = self.sandboxes.started().registry.get(tool)?.spec();
+        let spec = self.sandboxes.registry().get(tool)?.spec();
         let mut schema = Value::Object(spec.input_schema.clone());
         if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
             properties.remove("sandbox_id");
@@ -178,8 +175,8 @@ impl Computer {
         {
             tracing::debug!("closing a session's sandbox: {error}");
         }
-        if let Some(started) = self.sandboxes.started.get() {
-            started.service.close_project(&self.caller);
+        if let Some(service) = self.sandboxes.service.get() {
+            service.close_project(&self.caller);
         }
     }
 }

@@ -1,7 +1,10 @@
 //! The protocol. Messages are handed to us one at a time, and the next waits until we return: so everything that takes
 //! time, above all asking the client something, happens in a task of its own.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, Weak},
+};
 
 use agent_client_protocol::{
     Agent as AgentRole, ConnectTo, Error, ErrorCode, on_receive_notification, on_receive_request,
@@ -21,6 +24,8 @@ use agent_client_protocol::{
         },
     },
 };
+
+use tokio::sync::watch;
 
 use super::{
     Agent,
@@ -61,7 +66,7 @@ pub(crate) async fn serve(
                     let answered = responder.respond_with_result(answer);
                     if let (Ok(()), Some(session)) = (answered, then) {
                         // Only now does the client know the session.
-                        introduce(&session).await;
+                        session.introduce();
                     }
                 });
                 Ok(())
@@ -123,9 +128,17 @@ pub(crate) async fn serve(
         .await
 }
 
-/// Commands of servers are known when these have answered.
-async fn introduce(session: &Arc<Session>) {
-    session.introduce();
+/// What servers have to offer is known when they have answered, and may change.
+async fn watch_prompts(session: Weak<Session>, mut changed: watch::Receiver<u64>) {
+    let mut known = Vec::new();
+    while changed.changed().await.is_ok() {
+        let Some(session) = session.upgrade() else { return };
+        let prompts: Vec<_> = session.servers.prompts().into_iter().map(|prompt| prompt.name).collect();
+        if prompts != known {
+            session.introduce();
+            known = prompts;
+        }
+    }
 }
 
 type Answered<T> = Result<(T, Option<Arc<Session>>), Error>;
@@ -192,9 +205,13 @@ impl Agent {
 
     fn keep(self: &Arc<Self>, session: &Arc<Session>) {
         self.sessions().insert(session.id.0.to_string(), Arc::clone(session));
-        let agent = Arc::clone(self);
-        // Ready before the first prompt comes.
-        tokio::task::spawn_blocking(move || agent.models.prepare());
+        if self.eager {
+            let agent = Arc::clone(self);
+            tokio::task::spawn_blocking(move || agent.models.prepare());
+            // Returns at once.
+            self.sandboxes.service();
+        }
+        tokio::spawn(watch_prompts(Arc::downgrade(session), session.servers.changed()));
     }
 
     /// A session from its log.

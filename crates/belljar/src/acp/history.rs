@@ -200,9 +200,9 @@ mod tests {
     fn calls_that_were_cut_off_get_a_result() {
         let cut = vec![Message::user("go"), agent(&["a", "b"]), results(&["b"])];
         let mended = mend(cut);
-        let Message::Results { results } = &mended[2] else { panic!("{mended:?}") };
-        assert_eq!(results.len(), 2);
-        assert_eq!((results[0].text.as_str(), results[1].text.as_str()), ("done", INTERRUPTED));
+        let Message::Results { results: told } = &mended[2] else { panic!("{mended:?}") };
+        assert_eq!(told.len(), 2);
+        assert_eq!((told[0].text.as_str(), told[1].text.as_str()), ("done", INTERRUPTED));
         let single = vec![agent(&["a", "b"]), results(&["a"]), results(&["b"]), Message::user("next")];
         assert_eq!(mend(single).len(), 3);
         assert_eq!(mend(vec![results(&["x"]), Message::user("a")]), [Message::user("a")]);

@@ -45,7 +45,8 @@ pub(crate) struct Store {
 
 /// One that is open for writing, and for nobody else.
 pub(crate) struct Log {
-    file: Mutex<File>,
+    /// `None` when it was closed.
+    file: Mutex<Option<File>>,
 }
 
 /// Everything that a file tells.
@@ -124,7 +125,12 @@ impl Log {
     fn lock(file: File) -> io::Result<Self> {
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| io::Error::new(io::ErrorKind::ResourceBusy, "the session is open elsewhere"))?;
-        Ok(Self { file: Mutex::new(file) })
+        Ok(Self { file: Mutex::new(Some(file)) })
+    }
+
+    /// Lets others have it. What is added later is lost.
+    pub(crate) fn close(&self) {
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     pub(crate) fn add(&self, record: &Record) {
@@ -140,7 +146,9 @@ impl Log {
     /// One call, so that lines of different tasks do not mix.
     fn write(&self, bytes: &[u8]) {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = file.write_all(bytes) {
+        if let Some(file) = &mut *file
+            && let Err(error) = file.write_all(bytes)
+        {
             tracing::warn!("the session's log cannot be written: {error}");
         }
     }
@@ -218,12 +226,13 @@ fn listed(path: &Path) -> Option<Listed> {
 
 #[cfg(test)]
 mod tests {
-    use agent_client_protocol::v1::schema::{ContentBlock, ContentChunk, TextContent};
+    use agent_client_protocol::v1::schema::{ContentBlock, ContentChunk, MessageId, TextContent};
 
     use super::*;
 
     fn said(id: &str, text: &str) -> Record {
-        let chunk = ContentChunk::new(ContentBlock::Text(TextContent::new(text))).message_id(id.to_owned());
+        let chunk = ContentChunk::new(ContentBlock::Text(TextContent::new(text)));
+        let chunk = chunk.message_id(MessageId::new(id));
         Record::Update { update: Box::new(SessionUpdate::AgentMessageChunk(chunk)) }
     }
 
@@ -250,7 +259,8 @@ mod tests {
             log.add(&record);
         }
         assert_eq!(store.open("s-1").map(drop).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
-        drop(log);
+        log.close();
+        log.add(&said("c", "too late"));
         let (_log, remembered) = store.open("s-1").unwrap();
         assert_eq!(texts(&remembered), ["one two", "three"]);
         assert_eq!((remembered.cwd.to_str(), remembered.history.len()), (Some("/work"), 1));

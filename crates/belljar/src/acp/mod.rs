@@ -50,6 +50,8 @@ pub(crate) struct Agent {
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     can: Arc<RwLock<ClientCapabilities>>,
     stop: CancellationToken,
+    /// Get ready before anybody asks for it.
+    eager: bool,
 }
 
 /// Serves until the client closes standard input or a signal arrives. Nothing heavy happens before the first session.
@@ -57,18 +59,7 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     mcp::stop_on_signals(stop.clone())?;
     let traces = Traces::start(&config)?;
-    let environment = |name: &str| std::env::var(name).ok();
-    let models = Models::new(&config.acp, &environment)?;
-    let config = Arc::new(config);
-    let agent = Arc::new(Agent {
-        models,
-        sandboxes: Arc::new(Sandboxes::new(Arc::clone(&config))),
-        store: Store::new(&config.home),
-        sessions: Mutex::default(),
-        can: Arc::default(),
-        stop: stop.clone(),
-        config,
-    });
+    let agent = Agent::new(config, &|name| std::env::var(name).ok(), stop.clone(), true)?;
     let (reader, writer) = mcp::stdio::open();
     let ended = tokio::select! {
         ended = door::serve(Arc::clone(&agent), wire::transport(reader, writer)) => ended,
@@ -83,6 +74,26 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
 }
 
 impl Agent {
+    fn new(
+        config: Config,
+        environment: &dyn Fn(&str) -> Option<String>,
+        stop: CancellationToken,
+        eager: bool,
+    ) -> anyhow::Result<Arc<Self>> {
+        let models = Models::new(&config.acp, environment)?;
+        let config = Arc::new(config);
+        Ok(Arc::new(Self {
+            models,
+            sandboxes: Arc::new(Sandboxes::new(Arc::clone(&config))),
+            store: Store::new(&config.home),
+            sessions: Mutex::default(),
+            can: Arc::default(),
+            stop,
+            eager,
+            config,
+        }))
+    }
+
     fn sessions(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Session>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,3 +104,6 @@ impl Agent {
         tokio::join!(servers, self.sandboxes.shutdown());
     }
 }
+
+#[cfg(test)]
+mod tests;

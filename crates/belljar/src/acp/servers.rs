@@ -12,10 +12,13 @@ use std::{
 
 use agent_client_protocol::v1::schema::{McpServer, ToolCallContent, ToolKind};
 use belljar_hub::{CallOptions, Hub, HubConfig, Secret, ServerConfig, State, Transport};
+use rmcp::model::Tool;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
 
 use super::{
+    commands,
     history::Part,
     permission::Effect,
     text,
@@ -92,6 +95,11 @@ impl Servers {
         Self { hub: Hub::start(config), waited: AtomicBool::new(false), refused }
     }
 
+    /// Counts up whenever a server offers something else than before.
+    pub(crate) fn changed(&self) -> watch::Receiver<u64> {
+        self.hub.changed()
+    }
+
     /// Gives servers a moment to begin, the first time. Returns what the user should know about those that did not.
     pub(crate) async fn ready(&self) -> Vec<String> {
         if self.waited.swap(true, Ordering::Relaxed) {
@@ -108,7 +116,7 @@ impl Servers {
     }
 
     /// As the model may call them.
-    fn named(&self) -> Vec<(String, String, belljar_hub_tool::Tool)> {
+    fn named(&self) -> Vec<(String, String, Tool)> {
         let catalogue = self.hub.catalogue_now();
         let mut taken = HashSet::new();
         let tools = catalogue.tools().take(MAX_TOOLS);
@@ -118,7 +126,7 @@ impl Servers {
     }
 
     pub(crate) fn specs(&self) -> Vec<Spec> {
-        let spec = |(name, server, tool): (String, String, belljar_hub_tool::Tool)| {
+        let spec = |(name, server, tool): (String, String, Tool)| {
             let reads = tool.annotations.as_ref().and_then(|hints| hints.read_only_hint) == Some(true);
             let about = tool.description.as_deref().unwrap_or_default();
             let about = format!("[{}] {about}", text::title(&server));
@@ -154,8 +162,8 @@ impl Servers {
 
     pub(crate) fn prompts(&self) -> Vec<Prompt> {
         let catalogue = self.hub.catalogue_now();
-        let mut taken = HashSet::new();
-        let prompt = |(server, prompt): (&str, &belljar_hub_tool::Prompt)| Prompt {
+        let mut taken: HashSet<_> = commands::names().map(str::to_owned).collect();
+        let prompt = |(server, prompt): (&str, &rmcp::model::Prompt)| Prompt {
             name: unique(&prompt.name, &mut taken),
             about: text::title(prompt.description.as_deref().unwrap_or("a prompt of an MCP server")),
             arguments: prompt.arguments.iter().flatten().map(|argument| argument.name.clone()).take(20).collect(),
@@ -180,11 +188,6 @@ impl Servers {
     pub(crate) async fn close(&self) {
         self.hub.close().await;
     }
-}
-
-/// The library's own types of what servers offer.
-mod belljar_hub_tool {
-    pub(super) use rmcp::model::{Prompt, Tool};
 }
 
 fn arguments(names: &[String], said: &str) -> Map<String, Value> {

@@ -128,6 +128,7 @@ impl Session {
         self.state().closed = true;
         self.cancel();
         tokio::join!(self.computer.close(), self.servers.close());
+        self.log.close();
     }
 
     // What the client sees.

@@ -41,7 +41,11 @@ struct Pending {
 /// `Err` in words for the user.
 pub(crate) async fn work(turn: &Turn, trace: Option<&str>) -> Result<StopReason, Error> {
     let session = &turn.session;
-    for trouble in session.servers.ready().await {
+    let troubles = tokio::select! {
+        troubles = session.servers.ready() => troubles,
+        () = turn.cancel.cancelled() => return Ok(StopReason::Cancelled),
+    };
+    for trouble in troubles {
         session.notice(&format!("MCP server {trouble}."));
     }
     for _ in 0..session.agent.config.acp.max_requests {

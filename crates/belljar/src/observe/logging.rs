@@ -19,6 +19,9 @@ use crate::config::{self, Config, Origin};
 /// What is logged when `log` says nothing about it.
 const DEFAULT: &str = "warn,rmcp=error,rmcp::transport::worker=off";
 
+/// They log what they are given, prompts and answers too, unless somebody asks for just that.
+const TALKATIVE: [&str; 2] = ["genai", "agent_client_protocol"];
+
 /// `serves`: the log has a reader of its own, an operator who wants to see the start and every call.
 pub(crate) fn init(config: &Config, serves: bool) {
     let (given, json) = config::log_filter(&config.log);
@@ -31,12 +34,16 @@ pub(crate) fn init(config: &Config, serves: bool) {
 }
 
 fn filter(given: Option<String>, serves: bool) -> String {
-    match given {
+    let mut filter = match given {
         Some(given) => given,
         // By prefix, so this is all of our crates and the access log.
         None if serves => format!("{DEFAULT},rmcp::service=off,belljar=info"),
         None => DEFAULT.to_owned(),
+    };
+    for target in TALKATIVE.into_iter().filter(|target| !filter.contains(*target)).collect::<Vec<_>>() {
+        filter.push_str(&format!(",{target}=off"));
     }
+    filter
 }
 
 pub(super) fn lines<S, W>(json: bool, ansi: bool, writer: W) -> Box<dyn Layer<S> + Send + Sync>
