@@ -41,7 +41,9 @@ impl Client {
 
     /// Whether it shows output that the agent reports itself, as some editors do.
     pub(crate) fn shows_output(&self) -> bool {
-        self.can(|can| can.meta.as_ref().and_then(|meta| meta.get("terminal_output")?.as_bool()) == Some(true))
+        self.can(|can| {
+            can.meta.as_ref().and_then(|meta| meta.get("terminal_output")?.as_bool()) == Some(true)
+        })
     }
 
     pub(crate) fn takes_notices(&self) -> bool {

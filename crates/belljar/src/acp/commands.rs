@@ -23,7 +23,11 @@ const COMMANDS: [(&str, &str, &str); 6] = [
     ("plan", "Plan first, change nothing", "what is to be done"),
     ("test", "Run the project's tests and mend what fails", "which tests"),
     ("web", "Look at a page in the sandbox's browser", "an address, and what to do there"),
-    ("permissions", "Show what is allowed for good in this project, or take it back", "revoke NUMBER, or revoke all"),
+    (
+        "permissions",
+        "Show what is allowed for good in this project, or take it back",
+        "revoke NUMBER, or revoke all",
+    ),
     ("reset", "Forget the conversation", ""),
     ("model", "Show or change the model", "a model's name"),
 ];
@@ -40,7 +44,8 @@ pub(crate) fn available(session: &Session) -> Vec<AvailableCommand> {
     };
     let own = COMMANDS.iter().map(|(name, about, hint)| command(name, about, hint));
     let prompts = session.servers.prompts();
-    let prompts = prompts.iter().map(|prompt| command(&prompt.name, &prompt.about, &prompt.arguments.join(", ")));
+    let prompts =
+        prompts.iter().map(|prompt| command(&prompt.name, &prompt.about, &prompt.arguments.join(", ")));
     own.chain(prompts).collect()
 }
 
@@ -74,13 +79,17 @@ pub(crate) async fn run(session: &Session, text: &str) -> Outcome {
         "permissions" => tell(permissions(session, said)),
         "reset" => {
             session.begin_anew(Vec::new());
-            tell("I have forgotten our conversation. The project and the sandbox are as they were.".to_owned())
+            tell(
+                "I have forgotten our conversation. The project and the sandbox are as they were.".to_owned(),
+            )
         }
         "model" => tell(model(session, said)),
         name => {
             let prompts = session.servers.prompts();
-            let Some(prompt) = prompts.iter().find(|prompt| prompt.name == name) else { return Outcome::None };
-            match session.servers.prompt(prompt, said).await {
+            let Some(prompt) = prompts.iter().find(|prompt| prompt.name == name) else {
+                return Outcome::None;
+            };
+            match session.servers.prompt(&session.computer, prompt, said).await {
                 Ok(text) => Outcome::Ask(text),
                 Err(why) => tell(format!("The prompt /{name} cannot be had: {why}")),
             }
@@ -91,7 +100,10 @@ pub(crate) async fn run(session: &Session, text: &str) -> Outcome {
 fn model(session: &Session, said: &str) -> String {
     if said.is_empty() {
         let names = session.agent.models.names().join("`, `");
-        return format!("The model is `{}`. To choose: `{names}`, or any other that your provider has.", session.model());
+        return format!(
+            "The model is `{}`. To choose: `{names}`, or any other that your provider has.",
+            session.model()
+        );
     }
     match session.set_model(said) {
         Ok(()) => {
@@ -110,7 +122,10 @@ fn permissions(session: &Session, said: &str) -> String {
             Ok(number) => Some(session.answers.revoke(Some(number))),
             Err(_) => return format!("{number:?} is no number of the list: `/permissions` shows it."),
         },
-        _ => return "Say `/permissions`, `/permissions revoke NUMBER` or `/permissions revoke all`.".to_owned(),
+        _ => {
+            return "Say `/permissions`, `/permissions revoke NUMBER` or `/permissions revoke all`."
+                .to_owned();
+        }
     };
     let did = match revoked {
         None => String::new(),
@@ -127,7 +142,10 @@ fn permissions(session: &Session, said: &str) -> String {
         format!("{}. {verdict}: `{}`", index + 1, answer.scope)
     };
     let lines: Vec<_> = answers.iter().enumerate().map(line).collect();
-    format!("{did}For good in this project:\n\n{}\n\nTake one back with `/permissions revoke NUMBER`.", lines.join("\n"))
+    format!(
+        "{did}For good in this project:\n\n{}\n\nTake one back with `/permissions revoke NUMBER`.",
+        lines.join("\n")
+    )
 }
 
 #[cfg(test)]

@@ -130,7 +130,12 @@ mod tests {
                 let result = CallResult { id, name: "read_file".into(), text: "x".repeat(size) };
                 [
                     Message::user(format!("round {round}")),
-                    Message::Agent { text: "so".into(), calls: vec![call], thoughts: vec![], model: "m".into() },
+                    Message::Agent {
+                        text: "so".into(),
+                        calls: vec![call],
+                        thoughts: vec![],
+                        model: "m".into(),
+                    },
                     Message::Results { results: vec![result] },
                 ]
             })

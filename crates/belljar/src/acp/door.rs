@@ -14,12 +14,13 @@ use agent_client_protocol::{
         schema::{
             AgentCapabilities, AuthMethod, AuthMethodAgent, AuthenticateRequest, AuthenticateResponse,
             CancelNotification, CloseSessionRequest, CloseSessionResponse, ContentBlock, ContentChunk,
-            DeleteSessionRequest, DeleteSessionResponse, EmbeddedResourceResource, Implementation, InitializeRequest,
-            InitializeResponse, ListSessionsRequest, ListSessionsResponse, LoadSessionRequest, LoadSessionResponse,
-            McpCapabilities, McpServer, Meta, NewSessionRequest, NewSessionResponse, PromptCapabilities, PromptRequest,
-            PromptResponse, ResumeSessionRequest, ResumeSessionResponse, SessionCapabilities,
-            SessionCloseCapabilities, SessionConfigOptionValue, SessionDeleteCapabilities, SessionId, SessionInfo,
-            SessionListCapabilities, SessionResumeCapabilities, SessionUpdate, SetSessionConfigOptionRequest,
+            DeleteSessionRequest, DeleteSessionResponse, EmbeddedResourceResource, Implementation,
+            InitializeRequest, InitializeResponse, ListSessionsRequest, ListSessionsResponse,
+            LoadSessionRequest, LoadSessionResponse, McpCapabilities, McpServer, Meta, NewSessionRequest,
+            NewSessionResponse, PromptCapabilities, PromptRequest, PromptResponse, ResumeSessionRequest,
+            ResumeSessionResponse, SessionCapabilities, SessionCloseCapabilities, SessionConfigOptionValue,
+            SessionDeleteCapabilities, SessionId, SessionInfo, SessionListCapabilities,
+            SessionResumeCapabilities, SessionUpdate, SetSessionConfigOptionRequest,
             SetSessionConfigOptionResponse, SetSessionModeRequest, SetSessionModeResponse, StopReason,
         },
     },
@@ -189,7 +190,10 @@ impl Agent {
         let project = Project::open(&request.cwd).map_err(invalid)?;
         let id = SessionId::new(format!("sess-{}", uuid::Uuid::new_v4()));
         let unknown = wire::unknown_servers(request.meta.as_ref());
-        let log = self.store.create(&id.0, project.root()).map_err(|e| internal(&format!("no log can be kept: {e}")))?;
+        let log = self
+            .store
+            .create(&id.0, project.root())
+            .map_err(|e| internal(&format!("no log can be kept: {e}")))?;
         let servers = self.servers(request.mcp_servers, unknown, project.root());
         let parts = Parts { id: id.clone(), agent: Arc::clone(self), client, project, servers, log };
         let session = Session::new(parts, Remembered::default());
@@ -200,7 +204,7 @@ impl Agent {
     }
 
     fn servers(&self, given: Vec<McpServer>, unknown: Vec<String>, cwd: &Path) -> Servers {
-        Servers::start(given, unknown, cwd, None)
+        Servers::start(given, unknown, cwd, Arc::clone(&self.extras))
     }
 
     fn keep(self: &Arc<Self>, session: &Arc<Session>) {
@@ -235,9 +239,10 @@ impl Agent {
         let project = Project::open(cwd).map_err(invalid)?;
         let (log, mut remembered) = self.store.open(&id.0).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => session::not_found(id),
-            std::io::ErrorKind::ResourceBusy => {
-                Error::new(ErrorCode::INVALID_REQUEST, format!("The session {} is open in another agent", id.0))
-            }
+            std::io::ErrorKind::ResourceBusy => Error::new(
+                ErrorCode::INVALID_REQUEST,
+                format!("The session {} is open in another agent", id.0),
+            ),
             _ => internal(&format!("the session's log cannot be read: {error}")),
         })?;
         let servers = self.servers(servers, wire::unknown_servers(meta), project.root());
@@ -276,7 +281,8 @@ impl Agent {
     }
 
     async fn list_sessions(&self, _: Client, request: ListSessionsRequest) -> Answered<ListSessionsResponse> {
-        let mut listed = self.store.list().map_err(|e| internal(&format!("the sessions cannot be listed: {e}")))?;
+        let mut listed =
+            self.store.list().map_err(|e| internal(&format!("the sessions cannot be listed: {e}")))?;
         if let Some(cwd) = &request.cwd {
             listed.retain(|session| session.cwd == *cwd);
         }
@@ -288,7 +294,8 @@ impl Agent {
             }
         };
         let page: Vec<_> = listed.iter().skip(start).take(PAGE).collect();
-        let next = (start + page.len() < listed.len()).then(|| page.last().map(|last| last.id.clone())).flatten();
+        let next =
+            (start + page.len() < listed.len()).then(|| page.last().map(|last| last.id.clone())).flatten();
         let info = |session: &&super::log::Listed| {
             SessionInfo::new(session.id.clone(), session.cwd.clone())
                 .title(session.title.clone())
@@ -304,7 +311,11 @@ impl Agent {
         Ok((CloseSessionResponse::new(), None))
     }
 
-    async fn delete_session(&self, _: Client, request: DeleteSessionRequest) -> Answered<DeleteSessionResponse> {
+    async fn delete_session(
+        &self,
+        _: Client,
+        request: DeleteSessionRequest,
+    ) -> Answered<DeleteSessionResponse> {
         let live = self.sessions().remove(&*request.session_id.0);
         if let Some(live) = live {
             live.close().await;
@@ -366,7 +377,8 @@ fn unknown_mode(id: &str) -> Error {
 async fn prompt(turn: &Turn, request: PromptRequest) -> Result<PromptResponse, Error> {
     let session = &turn.session;
     let meta = |key: &str| request.meta.as_ref().and_then(|meta| meta.get(key)?.as_str());
-    let parent = meta("traceparent").and_then(|parent| observe::TraceParent::parse(parent, meta("tracestate")));
+    let parent =
+        meta("traceparent").and_then(|parent| observe::TraceParent::parse(parent, meta("tracestate")));
     let call = observe::Call::begin(observe::Start {
         caller: session.computer.caller().as_str(),
         door: observe::Door::Acp,
@@ -434,7 +446,9 @@ fn parts(blocks: &[ContentBlock]) -> Result<Vec<Part>, Error> {
     let part = |block: &ContentBlock| {
         Ok(match block {
             ContentBlock::Text(text) => Part::Text { text: text.text.clone() },
-            ContentBlock::Image(image) => Part::Image { mime: image.mime_type.clone(), data: image.data.clone() },
+            ContentBlock::Image(image) => {
+                Part::Image { mime: image.mime_type.clone(), data: image.data.clone() }
+            }
             ContentBlock::ResourceLink(link) => Part::Text { text: format!("[{}]({})", link.name, link.uri) },
             ContentBlock::Resource(resource) => match &resource.resource {
                 EmbeddedResourceResource::TextResourceContents(file) => {
@@ -449,7 +463,9 @@ fn parts(blocks: &[ContentBlock]) -> Result<Vec<Part>, Error> {
                 _ => return Err(invalid("this kind of resource is not supported")),
             },
             ContentBlock::Audio(_) => {
-                return Err(invalid("audio is not supported, as promptCapabilities says: send text or images"));
+                return Err(invalid(
+                    "audio is not supported, as promptCapabilities says: send text or images",
+                ));
             }
             _ => return Err(invalid("this kind of content is not supported")),
         })

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// What stands in for the result of a call that was never finished.
-const INTERRUPTED: &str = "The agent was stopped before this call was finished. It may have had an effect: look first.";
+const INTERRUPTED: &str =
+    "The agent was stopped before this call was finished. It may have had an effect: look first.";
 /// Bytes that make about one token.
 const BYTES_PER_TOKEN: u64 = 4;
 const TOKENS_PER_IMAGE: u64 = 1500;
@@ -76,7 +77,8 @@ impl Message {
                 .sum(),
             Self::Agent { text, calls, thoughts, .. } => {
                 let json = |value: &dyn Fn() -> String| value().len() as u64 / BYTES_PER_TOKEN;
-                let calls = calls.iter().map(|call| 10 + json(&|| Value::Object(call.arguments.clone()).to_string()));
+                let calls =
+                    calls.iter().map(|call| 10 + json(&|| Value::Object(call.arguments.clone()).to_string()));
                 let thoughts = thoughts.iter().map(|thought| json(&|| thought.to_string()));
                 bytes(text) + calls.sum::<u64>() + thoughts.sum::<u64>()
             }
@@ -192,7 +194,8 @@ mod tests {
     }
 
     fn results(ids: &[&str]) -> Message {
-        let result = |id: &&str| CallResult { id: (*id).into(), name: "run_code".into(), text: "done".into() };
+        let result =
+            |id: &&str| CallResult { id: (*id).into(), name: "run_code".into(), text: "done".into() };
         Message::Results { results: ids.iter().map(result).collect() }
     }
 

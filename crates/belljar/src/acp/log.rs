@@ -26,16 +26,33 @@ const HEAD: u64 = 256 << 10;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Record {
-    Session { version: u32, id: String, cwd: PathBuf, created_at: Timestamp },
+    Session {
+        version: u32,
+        id: String,
+        cwd: PathBuf,
+        created_at: Timestamp,
+    },
     /// What the client was shown.
-    Update { update: Box<SessionUpdate> },
+    Update {
+        update: Box<SessionUpdate>,
+    },
     /// What the model was told, or said.
-    Message { message: Message },
+    Message {
+        message: Message,
+    },
     /// The conversation begins anew with these.
-    History { messages: Vec<Message> },
-    Title { title: String },
-    Mode { mode: String },
-    Model { model: String },
+    History {
+        messages: Vec<Message>,
+    },
+    Title {
+        title: String,
+    },
+    Mode {
+        mode: String,
+    },
+    Model {
+        model: String,
+    },
 }
 
 /// All sessions on this machine, of one user.
@@ -115,7 +132,8 @@ impl Store {
 
     /// An id comes from the client: only such as we make are ever part of a path.
     fn path(&self, id: &str) -> io::Result<PathBuf> {
-        let ours = id.len() <= 64 && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') && !id.is_empty();
+        let ours =
+            id.len() <= 64 && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') && !id.is_empty();
         let missing = || io::Error::new(io::ErrorKind::NotFound, "no such session");
         ours.then(|| self.directory.join(format!("{id}.jsonl"))).ok_or_else(missing)
     }
@@ -203,7 +221,9 @@ fn join(updates: &mut Vec<SessionUpdate>, next: SessionUpdate) {
     }
     let joined = match (updates.last_mut(), &next) {
         (Some(SessionUpdate::AgentMessageChunk(last)), SessionUpdate::AgentMessageChunk(next))
-        | (Some(SessionUpdate::AgentThoughtChunk(last)), SessionUpdate::AgentThoughtChunk(next)) => append(last, next),
+        | (Some(SessionUpdate::AgentThoughtChunk(last)), SessionUpdate::AgentThoughtChunk(next)) => {
+            append(last, next)
+        }
         _ => false,
     };
     if !joined {
@@ -239,9 +259,9 @@ mod tests {
     fn texts(remembered: &Remembered) -> Vec<&str> {
         fn text(update: &SessionUpdate) -> Option<&str> {
             match update {
-                SessionUpdate::AgentMessageChunk(ContentChunk { content: ContentBlock::Text(text), .. }) => {
-                    Some(&text.text)
-                }
+                SessionUpdate::AgentMessageChunk(ContentChunk {
+                    content: ContentBlock::Text(text), ..
+                }) => Some(&text.text),
                 _ => None,
             }
         }

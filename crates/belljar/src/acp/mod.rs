@@ -9,6 +9,7 @@ mod commands;
 mod compaction;
 mod computer;
 mod door;
+mod extras;
 mod history;
 mod log;
 mod model;
@@ -32,8 +33,9 @@ use std::{
 use agent_client_protocol::v1::schema::ClientCapabilities;
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::Config, mcp, observe::Traces};
+use crate::{config::Config, gateway::plan::Plan, mcp, observe::Traces, offers::Offers};
 use computer::Sandboxes;
+use extras::Extras;
 use log::Store;
 use model::Models;
 use session::Session;
@@ -46,6 +48,7 @@ pub(crate) struct Agent {
     config: Arc<Config>,
     models: Models,
     sandboxes: Arc<Sandboxes>,
+    extras: Arc<Extras>,
     store: Store,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     can: Arc<RwLock<ClientCapabilities>>,
@@ -55,11 +58,12 @@ pub(crate) struct Agent {
 }
 
 /// Serves until the client closes standard input or a signal arrives. Nothing heavy happens before the first session.
-pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
+pub(crate) async fn serve(config: Config, plan: Plan) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     mcp::stop_on_signals(stop.clone())?;
     let traces = Traces::start(&config)?;
-    let agent = Agent::new(config, &|name| std::env::var(name).ok(), stop.clone(), true)?;
+    let offers = plan.open(&config)?;
+    let agent = Agent::new(config, offers, &|name| std::env::var(name).ok(), stop.clone(), true)?;
     let (reader, writer) = mcp::stdio::open();
     let ended = tokio::select! {
         ended = door::serve(Arc::clone(&agent), wire::transport(reader, writer)) => ended,
@@ -76,6 +80,7 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
 impl Agent {
     fn new(
         config: Config,
+        offers: Arc<Offers>,
         environment: &dyn Fn(&str) -> Option<String>,
         stop: CancellationToken,
         eager: bool,
@@ -85,6 +90,7 @@ impl Agent {
         Ok(Arc::new(Self {
             models,
             sandboxes: Arc::new(Sandboxes::new(Arc::clone(&config))),
+            extras: Arc::new(Extras::new(offers)),
             store: Store::new(&config.home),
             sessions: Mutex::default(),
             can: Arc::default(),
@@ -101,7 +107,7 @@ impl Agent {
     async fn close(&self) {
         let sessions: Vec<_> = self.sessions().drain().map(|(_, session)| session).collect();
         let servers = futures::future::join_all(sessions.iter().map(|session| session.servers.close()));
-        tokio::join!(servers, self.sandboxes.shutdown());
+        tokio::join!(servers, self.extras.close(), self.sandboxes.shutdown());
     }
 }
 

@@ -78,7 +78,10 @@ pub(crate) enum Piece {
     Text(String),
     Thought(String),
     /// The call with this index began.
-    Call { index: usize, name: String },
+    Call {
+        index: usize,
+        name: String,
+    },
     /// Nothing new to show.
     Nothing,
 }
@@ -130,11 +133,14 @@ impl Models {
         settings: &config::Acp,
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> anyhow::Result<Self> {
-        let key = |provider: Provider| environment(provider.key_variable()).filter(|key| !key.trim().is_empty());
+        let key =
+            |provider: Provider| environment(provider.key_variable()).filter(|key| !key.trim().is_empty());
         let provider = match settings.provider {
             Some("anthropic") => Provider::Anthropic,
             Some(_) => Provider::OpenAi,
-            None if key(Provider::OpenAi).is_none() && key(Provider::Anthropic).is_some() => Provider::Anthropic,
+            None if key(Provider::OpenAi).is_none() && key(Provider::Anthropic).is_some() => {
+                Provider::Anthropic
+            }
             None => Provider::OpenAi,
         };
         let from_file = settings.key_file.as_deref().map(read_key).transpose()?;
@@ -277,7 +283,8 @@ impl Answering {
                 };
                 self.answer.used = end.captured_usage.and_then(|usage| {
                     let total = usage.total_tokens.unwrap_or(0);
-                    let sum = usage.prompt_tokens.unwrap_or(0).saturating_add(usage.completion_tokens.unwrap_or(0));
+                    let sum =
+                        usage.prompt_tokens.unwrap_or(0).saturating_add(usage.completion_tokens.unwrap_or(0));
                     u64::try_from(total.max(sum)).ok().filter(|used| *used > 0)
                 });
                 let parts = end.captured_content.map(|content| content.into_parts()).unwrap_or_default();
@@ -288,9 +295,9 @@ impl Answering {
                 self.answer.thoughts = thoughts.filter_map(|part| serde_json::to_value(part).ok()).collect();
                 return Ok(None);
             }
-            ChatStreamEvent::Start | ChatStreamEvent::ThoughtSignatureChunk(_) | ChatStreamEvent::Heartbeat => {
-                Piece::Nothing
-            }
+            ChatStreamEvent::Start
+            | ChatStreamEvent::ThoughtSignatureChunk(_)
+            | ChatStreamEvent::Heartbeat => Piece::Nothing,
         };
         let arguments: usize = self.answer.calls.iter().map(|call| call.arguments.len()).sum();
         if self.seen > MAX_TEXT || arguments > MAX_ARGUMENTS || self.answer.calls.len() > MAX_CALLS {
@@ -360,9 +367,12 @@ fn base_url(given: &str) -> anyhow::Result<String> {
     }
     let url = reqwest::Url::parse(given).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let Some(url) = url else {
-        anyhow::bail!("llm.base_url: {given:?} is not an http or https URL; write one like http://localhost:11434/v1");
+        anyhow::bail!(
+            "llm.base_url: {given:?} is not an http or https URL; write one like http://localhost:11434/v1"
+        );
     };
-    let path = if url.path() == "/" { "/v1/".to_owned() } else { format!("{}/", url.path().trim_end_matches('/')) };
+    let path =
+        if url.path() == "/" { "/v1/".to_owned() } else { format!("{}/", url.path().trim_end_matches('/')) };
     let mut url = url;
     url.set_path(&path);
     Ok(url.to_string())
@@ -383,13 +393,17 @@ fn describe(error: &genai::Error) -> ModelError {
                 404 => " Is the model's name right? See BELLJAR_MODEL, and llm.base_url for the address.",
                 _ => "",
             };
-            let message = format!("The model's server answered {status}: {}.{hint}", one_line(body).trim_end_matches('.'));
+            let message = format!(
+                "The model's server answered {status}: {}.{hint}",
+                one_line(body).trim_end_matches('.')
+            );
             let passing = code == 429 || code >= 500;
             ModelError { message, auth: matches!(code, 401 | 403), passing }
         }
         (_, Some(status)) => told(format!("The model's server answered {status}"), status.is_server_error()),
         (genai::Error::ChatResponse { body, .. }, _) => {
-            let message = body.pointer("/error/message").or_else(|| body.get("message")).and_then(Value::as_str);
+            let message =
+                body.pointer("/error/message").or_else(|| body.get("message")).and_then(Value::as_str);
             let message = message.map_or_else(|| body.to_string(), str::to_owned);
             told(format!("The model's server reported an error: {}", one_line(&message)), false)
         }
@@ -404,7 +418,8 @@ fn describe(error: &genai::Error) -> ModelError {
 }
 
 fn one_line(text: &str) -> String {
-    let words: Vec<_> = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
+    let words: Vec<_> =
+        text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
     let mut line = words.join(" ");
     if line.len() > MAX_REASON {
         line.truncate(line.floor_char_boundary(MAX_REASON));
@@ -489,7 +504,9 @@ mod tests {
     #[test]
     fn the_key_in_the_environment_decides_unless_told_otherwise() {
         let with = |settings: &config::Acp, variables: &[(&str, &str)]| {
-            let find = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+            let find = |name: &str| {
+                variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+            };
             Models::new(settings, &find).unwrap()
         };
         let none = with(&settings(), &[]);

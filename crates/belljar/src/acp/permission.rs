@@ -90,7 +90,11 @@ pub(crate) struct Scope {
 
 impl std::fmt::Display for Scope {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.part.is_empty() { f.write_str(&self.tool) } else { write!(f, "{} ({})", self.tool, self.part) }
+        if self.part.is_empty() {
+            f.write_str(&self.tool)
+        } else {
+            write!(f, "{} ({})", self.tool, self.part)
+        }
     }
 }
 
@@ -134,7 +138,9 @@ impl Answers {
 
     pub(crate) fn find(&self, scope: &Scope) -> Option<bool> {
         let answers = self.all();
-        let of = |scope: &Scope| answers.iter().rev().find(|answer| answer.scope == *scope).map(|answer| answer.allow);
+        let of = |scope: &Scope| {
+            answers.iter().rev().find(|answer| answer.scope == *scope).map(|answer| answer.allow)
+        };
         of(scope)
     }
 
@@ -171,7 +177,8 @@ impl Answers {
         let text = serde_json::to_vec_pretty(&Stored { project: self.project.clone(), answers })?;
         // Read whole or not at all, whoever reads meanwhile.
         let new = self.path.with_extension(format!("{}.new", std::process::id()));
-        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        let mut file =
+            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         io::Write::write_all(&mut file, &text)?;
         fs::rename(new, &self.path)
     }

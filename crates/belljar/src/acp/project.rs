@@ -22,8 +22,20 @@ pub(crate) const MAX_FILE: u64 = 4 << 20;
 const MAX_PATH: usize = 4096;
 /// What the host or its editor executes or obeys by itself: who writes it leaves the sandbox.
 const OBEYED: [&str; 14] = [
-    ".git", ".githooks", ".husky", ".hg", ".svn", ".vscode", ".zed", ".idea", ".cursor", ".claude", ".devcontainer",
-    ".mcp.json", ".envrc", ".pre-commit-config.yaml",
+    ".git",
+    ".githooks",
+    ".husky",
+    ".hg",
+    ".svn",
+    ".vscode",
+    ".zed",
+    ".idea",
+    ".cursor",
+    ".claude",
+    ".devcontainer",
+    ".mcp.json",
+    ".envrc",
+    ".pre-commit-config.yaml",
 ];
 
 pub(crate) struct Project {
@@ -91,7 +103,9 @@ impl Project {
         let named = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let opened = openat2(&self.directory, named, flags | OFlags::CLOEXEC | OFlags::NOCTTY, mode, BENEATH);
         opened.map_err(|error| match error {
-            Errno::XDEV | Errno::LOOP => format!("{} leads out of the project through a link", path.display()),
+            Errno::XDEV | Errno::LOOP => {
+                format!("{} leads out of the project through a link", path.display())
+            }
             error => format!("{}: {}", path.display(), io::Error::from(error)),
         })
     }
@@ -129,7 +143,10 @@ impl Project {
         let read = File::from(file).take(MAX_FILE + 1).read_to_end(&mut bytes);
         read.map_err(|e| format!("{shown}: {e}"))?;
         if bytes.len() as u64 > MAX_FILE {
-            return Err(format!("{shown} is larger than {} MiB: use run_command to look at parts of it", MAX_FILE >> 20));
+            return Err(format!(
+                "{shown} is larger than {} MiB: use run_command to look at parts of it",
+                MAX_FILE >> 20
+            ));
         }
         Ok(Some(bytes))
     }
@@ -231,11 +248,14 @@ mod tests {
     fn all_names_of_a_file_mean_it() {
         let (_root, project) = project();
         let absolute = project.root().join("a/b.rs");
-        for name in ["a/b.rs", "./a/./b.rs", "x/../a/b.rs", "/volumes/project/a/b.rs", absolute.to_str().unwrap()] {
+        for name in
+            ["a/b.rs", "./a/./b.rs", "x/../a/b.rs", "/volumes/project/a/b.rs", absolute.to_str().unwrap()]
+        {
             assert_eq!(project.find(name).unwrap().as_path(), Path::new("a/b.rs"), "{name}");
         }
         assert_eq!(project.find("").unwrap().to_string(), ".");
-        for name in ["../x", "a/../../x", "/etc/passwd", "/volumes/shared/x", "/volumes/project/../x", "a\0b"] {
+        for name in ["../x", "a/../../x", "/etc/passwd", "/volumes/shared/x", "/volumes/project/../x", "a\0b"]
+        {
             assert!(project.find(name).is_err(), "{name}");
         }
         assert!(Project::open(Path::new("relative")).is_err());

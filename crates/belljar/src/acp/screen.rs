@@ -11,11 +11,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
-use super::{
-    terminal,
-    text,
-    tools::Working,
-};
+use super::{terminal, text, tools::Working};
 
 /// Between two updates of a block.
 const PAUSE: Duration = Duration::from_millis(200);

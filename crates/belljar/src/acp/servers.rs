@@ -19,6 +19,8 @@ use tokio::sync::watch;
 
 use super::{
     commands,
+    computer::Computer,
+    extras::Extras,
     history::Part,
     permission::Effect,
     text,
@@ -36,6 +38,8 @@ const MAX_PROMPTS: usize = 64;
 
 pub(crate) struct Servers {
     hub: Arc<Hub>,
+    /// The same for all sessions.
+    extras: Arc<Extras>,
     /// Waited for once; what comes later is there from the next question on.
     waited: AtomicBool,
     /// What could not even be tried.
@@ -44,14 +48,18 @@ pub(crate) struct Servers {
 
 /// A call of a server's tool.
 pub(crate) struct Request {
-    server: String,
+    /// `None`: it is one of the extras.
+    server: Option<String>,
     tool: String,
     arguments: Map<String, Value>,
 }
 
 impl Request {
     pub(crate) fn title(&self) -> String {
-        text::title(&format!("{}: {}", self.server, self.tool))
+        match &self.server {
+            Some(server) => text::title(&format!("{server}: {}", self.tool)),
+            None => text::title(&self.tool),
+        }
     }
 }
 
@@ -60,14 +68,20 @@ pub(crate) struct Prompt {
     pub(crate) name: String,
     pub(crate) about: String,
     pub(crate) arguments: Vec<String>,
-    server: String,
+    /// `None`: it is one of the extras.
+    server: Option<String>,
     prompt: String,
 }
 
 impl Servers {
     /// Returns at once; servers are connected to in the background.
-    pub(crate) fn start(given: Vec<McpServer>, unknown: Vec<String>, cwd: &Path, own: Option<HubConfig>) -> Self {
-        let mut config = own.unwrap_or_default();
+    pub(crate) fn start(
+        given: Vec<McpServer>,
+        unknown: Vec<String>,
+        cwd: &Path,
+        extras: Arc<Extras>,
+    ) -> Self {
+        let mut config = HubConfig::default();
         let mut refused: Vec<_> = unknown
             .into_iter()
             .map(|name| format!("{} is of a kind that I do not know", text::title(&name)))
@@ -81,18 +95,22 @@ impl Servers {
                     (server.name, Transport::Stdio { command, args: server.args, env, cwd })
                 }
                 McpServer::Http(server) => {
-                    let headers = server.headers.into_iter().map(|one| (one.name, Secret::new(one.value))).collect();
+                    let headers =
+                        server.headers.into_iter().map(|one| (one.name, Secret::new(one.value))).collect();
                     (server.name, Transport::Http { url: server.url, headers })
                 }
                 McpServer::Sse(server) => {
-                    refused.push(format!("{}: the transport SSE is not supported, use HTTP", text::title(&server.name)));
+                    refused.push(format!(
+                        "{}: the transport SSE is not supported, use HTTP",
+                        text::title(&server.name)
+                    ));
                     continue;
                 }
                 _ => continue,
             };
             config.servers.insert(free(&config.servers, &name), ServerConfig::new(transport));
         }
-        Self { hub: Hub::start(config), waited: AtomicBool::new(false), refused }
+        Self { hub: Hub::start(config), extras, waited: AtomicBool::new(false), refused }
     }
 
     /// Counts up whenever a server offers something else than before.
@@ -103,9 +121,10 @@ impl Servers {
     /// Gives servers a moment to begin, the first time. Returns what the user should know about those that did not.
     pub(crate) async fn ready(&self) -> Vec<String> {
         if self.waited.swap(true, Ordering::Relaxed) {
+            self.extras.refresh().await;
             return Vec::new();
         }
-        let _ = self.hub.catalogue().await;
+        tokio::join!(self.hub.catalogue(), self.extras.refresh());
         let trouble = self.hub.status().into_iter().filter_map(|status| {
             let why = status.last_error.unwrap_or_else(|| "it has not answered yet".to_owned());
             let name = text::title(&status.name);
@@ -121,7 +140,9 @@ impl Servers {
         let mut taken = HashSet::new();
         let tools = catalogue.tools().take(MAX_TOOLS);
         tools
-            .map(|(server, tool)| (unique(&format!("{server}__{}", tool.name), &mut taken), server.to_owned(), tool.clone()))
+            .map(|(server, tool)| {
+                (unique(&format!("{server}__{}", tool.name), &mut taken), server.to_owned(), tool.clone())
+            })
             .collect()
     }
 
@@ -140,18 +161,23 @@ impl Servers {
                 independent: true,
             }
         };
-        self.named().into_iter().map(spec).collect()
+        self.extras.specs().into_iter().chain(self.named().into_iter().map(spec)).collect()
     }
 
     pub(crate) fn prepare(&self, name: &str, arguments: Map<String, Value>) -> Result<Request, String> {
+        if self.extras.has_tool(name) {
+            return Ok(Request { server: None, tool: name.to_owned(), arguments });
+        }
         let found = self.named().into_iter().find(|(known, ..)| known == name);
         let (_, server, tool) = found.ok_or_else(|| format!("There is no tool {name:?} any more"))?;
-        Ok(Request { server, tool: tool.name.into_owned(), arguments })
+        Ok(Request { server: Some(server), tool: tool.name.into_owned(), arguments })
     }
 
     pub(crate) async fn call(&self, cx: &Working<'_>, request: Request) -> Done {
+        let Request { server, tool, arguments } = request;
+        let Some(server) = server else { return self.extras.call(cx, &tool, arguments).await };
         let options = CallOptions { cancel: cx.cancel.clone(), ..CallOptions::default() };
-        match self.hub.call(&request.server, &request.tool, request.arguments, options).await {
+        match self.hub.call(&server, &tool, arguments, options).await {
             Ok(result) => match serde_json::to_value(&result) {
                 Ok(result) => told(&result),
                 Err(error) => Done::failed(format!("The server's answer cannot be read: {error}")),
@@ -163,25 +189,45 @@ impl Servers {
     pub(crate) fn prompts(&self) -> Vec<Prompt> {
         let catalogue = self.hub.catalogue_now();
         let mut taken: HashSet<_> = commands::names().map(str::to_owned).collect();
-        let prompt = |(server, prompt): (&str, &rmcp::model::Prompt)| Prompt {
+        let prompt = |(server, prompt): (Option<&str>, &rmcp::model::Prompt)| Prompt {
             name: unique(&prompt.name, &mut taken),
             about: text::title(prompt.description.as_deref().unwrap_or("a prompt of an MCP server")),
-            arguments: prompt.arguments.iter().flatten().map(|argument| argument.name.clone()).take(20).collect(),
-            server: server.to_owned(),
+            arguments: prompt
+                .arguments
+                .iter()
+                .flatten()
+                .map(|argument| argument.name.clone())
+                .take(20)
+                .collect(),
+            server: server.map(str::to_owned),
             prompt: prompt.name.clone(),
         };
-        catalogue.prompts().take(MAX_PROMPTS).map(prompt).collect()
+        let extras = self.extras.prompts();
+        let given = catalogue.prompts().map(|(server, prompt)| (Some(server), prompt));
+        let all = extras.iter().map(|prompt| (None, prompt)).chain(given);
+        all.take(MAX_PROMPTS).map(prompt).collect()
     }
 
     /// What the user says with it becomes its first argument, unless it names some: `name=value`.
-    pub(crate) async fn prompt(&self, prompt: &Prompt, said: &str) -> Result<String, String> {
+    pub(crate) async fn prompt(
+        &self,
+        computer: &Computer,
+        prompt: &Prompt,
+        said: &str,
+    ) -> Result<String, String> {
         let arguments = arguments(&prompt.arguments, said);
         let arguments = Some(arguments).filter(|arguments| !arguments.is_empty());
-        let got = self.hub.get_prompt(&prompt.server, &prompt.prompt, arguments, CallOptions::default()).await;
-        let got = got.map_err(|e| e.to_string())?;
-        let got = serde_json::to_value(&got).map_err(|e| e.to_string())?;
+        let got = match &prompt.server {
+            None => self.extras.prompt(computer, &prompt.prompt, arguments.as_ref()).await?,
+            Some(server) => {
+                let got =
+                    self.hub.get_prompt(server, &prompt.prompt, arguments, CallOptions::default()).await;
+                serde_json::to_value(got.map_err(|e| e.to_string())?).map_err(|e| e.to_string())?
+            }
+        };
         let messages = got["messages"].as_array().cloned().unwrap_or_default();
-        let texts: Vec<_> = messages.iter().filter_map(|message| message["content"]["text"].as_str()).collect();
+        let texts: Vec<_> =
+            messages.iter().filter_map(|message| message["content"]["text"].as_str()).collect();
         Ok(text::bounded(&texts.join("\n\n"), text::MAX_RESULT))
     }
 
@@ -198,7 +244,9 @@ fn arguments(names: &[String], said: &str) -> Map<String, Value> {
     let words: Option<Map<_, _>> = said.split_whitespace().map(named).collect();
     match (words, names.first()) {
         (Some(words), _) if !words.is_empty() => words,
-        (_, Some(first)) if !said.trim().is_empty() => Map::from_iter([(first.clone(), Value::from(said.trim()))]),
+        (_, Some(first)) if !said.trim().is_empty() => {
+            Map::from_iter([(first.clone(), Value::from(said.trim()))])
+        }
         _ => Map::new(),
     }
 }
@@ -231,7 +279,7 @@ fn unique(name: &str, taken: &mut HashSet<String>) -> String {
 }
 
 /// Providers refuse a whole request for one schema that is not an object's.
-fn sensible(schema: Value) -> Value {
+pub(super) fn sensible(schema: Value) -> Value {
     let fits = serde_json::to_vec(&schema).is_ok_and(|text| text.len() <= MAX_SCHEMA);
     let mut schema = if fits && schema.is_object() { schema } else { json!({}) };
     schema["type"] = "object".into();
@@ -242,7 +290,7 @@ fn sensible(schema: Value) -> Value {
 }
 
 /// A result as the protocol has it, whatever the library made of it.
-fn told(result: &Value) -> Done {
+pub(super) fn told(result: &Value) -> Done {
     let mut texts = Vec::new();
     let mut images = Vec::new();
     for block in result["content"].as_array().into_iter().flatten() {
@@ -253,7 +301,9 @@ fn told(result: &Value) -> Done {
                 let (mime, data) = (string("mimeType").to_owned(), string("data").to_owned());
                 images.push(Part::Image { mime, data });
             }
-            "resource" => texts.push(block["resource"]["text"].as_str().unwrap_or("[a binary resource]").to_owned()),
+            "resource" => {
+                texts.push(block["resource"]["text"].as_str().unwrap_or("[a binary resource]").to_owned())
+            }
             "resource_link" => texts.push(format!("[see {}]", string("uri"))),
             other => texts.push(format!("[content of the type {:?} was left out]", text::title(other))),
         }
@@ -262,7 +312,8 @@ fn told(result: &Value) -> Done {
         texts.push(result["structuredContent"].to_string());
     }
     let text = texts.join("\n");
-    let text = if text.is_empty() && images.is_empty() { "(the server answered nothing)".to_owned() } else { text };
+    let text =
+        if text.is_empty() && images.is_empty() { "(the server answered nothing)".to_owned() } else { text };
     let failed = result["isError"].as_bool() == Some(true);
     let shown = text::fenced(&text::bounded(&text::plain(&text), text::MAX_SHOWN), "");
     let raw = Some(result["structuredContent"].clone()).filter(|raw| !raw.is_null());
@@ -294,7 +345,10 @@ mod tests {
         assert_eq!(sensible(json!({"type": "string"}))["type"], "object");
         let good = json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]});
         assert_eq!(sensible(good.clone()), good);
-        assert_eq!(sensible(json!({"x": "y".repeat(MAX_SCHEMA)})), json!({"type": "object", "properties": {}}));
+        assert_eq!(
+            sensible(json!({"x": "y".repeat(MAX_SCHEMA)})),
+            json!({"type": "object", "properties": {}})
+        );
     }
 
     #[test]
@@ -313,7 +367,10 @@ mod tests {
     #[test]
     fn what_is_said_with_a_prompt_are_its_arguments() {
         let names = ["env".to_owned(), "version".to_owned()];
-        assert_eq!(arguments(&names, "staging now"), Map::from_iter([("env".to_owned(), "staging now".into())]));
+        assert_eq!(
+            arguments(&names, "staging now"),
+            Map::from_iter([("env".to_owned(), "staging now".into())])
+        );
         let both = Map::from_iter([("env".to_owned(), "x".into()), ("version".to_owned(), "2".into())]);
         assert_eq!(arguments(&names, "env=x version=2"), both);
         assert!(arguments(&names, " ").is_empty() && arguments(&[], "x").is_empty());

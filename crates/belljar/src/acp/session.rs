@@ -7,8 +7,8 @@ use agent_client_protocol::{
     v1::schema::{
         AvailableCommandsUpdate, ConfigOptionUpdate, ContentBlock, ContentChunk, CurrentModeUpdate,
         MessageId, Notice, NoticeSeverity, SessionConfigOption, SessionConfigOptionCategory,
-        SessionConfigSelectOption, SessionId, SessionInfoUpdate, SessionMode, SessionModeState, SessionUpdate,
-        UsageUpdate,
+        SessionConfigSelectOption, SessionId, SessionInfoUpdate, SessionMode, SessionModeState,
+        SessionUpdate, UsageUpdate,
     },
 };
 use tokio_util::sync::CancellationToken;
@@ -92,7 +92,17 @@ impl Session {
             running: None,
             closed: false,
         };
-        Arc::new(Self { id, agent, client, project, answers, computer, servers, log, state: Mutex::new(state) })
+        Arc::new(Self {
+            id,
+            agent,
+            client,
+            project,
+            answers,
+            computer,
+            servers,
+            log,
+            state: Mutex::new(state),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -106,7 +116,8 @@ impl Session {
             return Err(not_found(&self.id));
         }
         if state.running.is_some() {
-            let message = "A prompt is being worked on in this session: wait for it, or send session/cancel first";
+            let message =
+                "A prompt is being worked on in this session: wait for it, or send session/cancel first";
             return Err(Error::new(ErrorCode::INVALID_REQUEST, message));
         }
         let cancel = self.agent.stop.child_token();
@@ -284,7 +295,8 @@ impl Session {
 
 pub(crate) fn not_found(id: &SessionId) -> Error {
     let shown: String = id.0.chars().take(80).collect();
-    let message = format!("There is no session {shown:?}: session/list shows those there are, session/new makes one");
+    let message =
+        format!("There is no session {shown:?}: session/list shows those there are, session/new makes one");
     Error::new(ErrorCode::RESOURCE_NOT_FOUND, message)
 }
 

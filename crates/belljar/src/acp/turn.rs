@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use agent_client_protocol::{
     Error, ErrorCode,
     v1::schema::{
-        PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate,
-        StopReason, ToolCall, ToolCallContent, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields,
-        ToolKind,
+        PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
+        SessionUpdate, StopReason, ToolCall, ToolCallContent, ToolCallId, ToolCallStatus, ToolCallUpdate,
+        ToolCallUpdateFields, ToolKind,
     },
 };
 use futures::future::join_all;
@@ -100,7 +100,8 @@ async fn ask(turn: &Turn) -> Result<Option<(Answer, Vec<Pending>)>, Error> {
 
 async fn answer(session: &Arc<Session>) -> Result<(Answer, Vec<Pending>), ModelError> {
     let (mode, model) = (session.mode(), session.model());
-    let system = text::system(mode, &session.project.root().to_string_lossy(), session.computer.check().is_ok());
+    let system =
+        text::system(mode, &session.project.root().to_string_lossy(), session.computer.check().is_ok());
     let tools = tools::for_model(session, mode);
     let mut answering = session.agent.models.ask(&model, &system, &session.history(), tools).await?;
     let (mut said, mut thought) = (new_message(), new_message());
@@ -211,11 +212,17 @@ fn pending(asked: Asked, shown: ToolCallId) -> Pending {
     let name: String = asked.name.chars().map(plain).take(64).collect();
     let name = if name.is_empty() { "unnamed".to_owned() } else { name };
     let written = asked.arguments.trim();
-    let parsed = if written.is_empty() { Ok(Value::Object(Map::new())) } else { serde_json::from_str(written) };
+    let parsed =
+        if written.is_empty() { Ok(Value::Object(Map::new())) } else { serde_json::from_str(written) };
     let (arguments, broken) = match parsed {
         Ok(Value::Object(arguments)) => (arguments, None),
-        Ok(_) => (Map::new(), Some("The arguments are not a JSON object. Call the tool again with one.".to_owned())),
-        Err(error) => (Map::new(), Some(format!("The arguments are not valid JSON ({error}). Call the tool again."))),
+        Ok(_) => (
+            Map::new(),
+            Some("The arguments are not a JSON object. Call the tool again with one.".to_owned()),
+        ),
+        Err(error) => {
+            (Map::new(), Some(format!("The arguments are not valid JSON ({error}). Call the tool again.")))
+        }
     };
     // Its own ids may be missing, or the same twice.
     let id = format!("call_{}", uuid::Uuid::new_v4().simple());
@@ -226,8 +233,11 @@ fn pending(asked: Asked, shown: ToolCallId) -> Pending {
 async fn carry_out(turn: &Turn, pending: Vec<Pending>, trace: Option<&str>) -> Option<()> {
     let session = &turn.session;
     let mode = session.mode();
-    let independent: Vec<_> =
-        tools::specs(session, mode).into_iter().filter(|spec| spec.independent).map(|spec| spec.name).collect();
+    let independent: Vec<_> = tools::specs(session, mode)
+        .into_iter()
+        .filter(|spec| spec.independent)
+        .map(|spec| spec.name)
+        .collect();
     let mut waiting = pending.into_iter().peekable();
     let mut images = Vec::new();
     while let Some(first) = waiting.next() {
@@ -293,7 +303,12 @@ async fn prepare(turn: &Turn, pending: &Pending) -> Result<Prepared, Done> {
     }
 }
 
-async fn one(turn: &Turn, pending: Pending, prepared: Result<Prepared, Done>, trace: Option<&str>) -> (Call, Done) {
+async fn one(
+    turn: &Turn,
+    pending: Pending,
+    prepared: Result<Prepared, Done>,
+    trace: Option<&str>,
+) -> (Call, Done) {
     let session = &turn.session;
     let done = match prepared {
         Err(done) => done,
@@ -361,7 +376,8 @@ async fn permit(turn: &Turn, id: &ToolCallId, prepared: &Prepared) -> Result<(),
     match session.answers.find(scope) {
         Some(true) => return Ok(()),
         Some(false) => {
-            let told = format!("The user does not allow {scope} in this project. Do it another way, or ask them.");
+            let told =
+                format!("The user does not allow {scope} in this project. Do it another way, or ask them.");
             return Err(Done::failed(told));
         }
         None => {}
@@ -394,7 +410,9 @@ async fn permit(turn: &Turn, id: &ToolCallId, prepared: &Prepared) -> Result<(),
                 return Err(Done::failed(CANCELLED));
             }
         },
-        Err(error) => return Err(Done::failed(format!("The user could not be asked: {}", text::title(&error.message)))),
+        Err(error) => {
+            return Err(Done::failed(format!("The user could not be asked: {}", text::title(&error.message))));
+        }
     };
     let (allow, always) = match chosen.as_str() {
         "allow_once" => (true, false),

@@ -54,8 +54,12 @@ fn admit(line: &str) -> String {
         return line.to_owned();
     }
     let Ok(mut message) = serde_json::from_str::<Value>(line) else { return line.to_owned() };
-    let Some(params) = message.get_mut("params").and_then(Value::as_object_mut) else { return line.to_owned() };
-    let Some(servers) = params.get_mut("mcpServers").and_then(Value::as_array_mut) else { return line.to_owned() };
+    let Some(params) = message.get_mut("params").and_then(Value::as_object_mut) else {
+        return line.to_owned();
+    };
+    let Some(servers) = params.get_mut("mcpServers").and_then(Value::as_array_mut) else {
+        return line.to_owned();
+    };
     let mut unknown = Vec::new();
     let mut known = Vec::new();
     for server in std::mem::take(servers) {

@@ -1,6 +1,8 @@
 //! The other end of the agent's connection, as an editor has it.
 
-use std::{collections::BTreeMap, collections::HashMap, path::Path, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap, collections::HashMap, path::Path, path::PathBuf, sync::Arc, time::Duration,
+};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
@@ -10,6 +12,7 @@ use super::model::{Model, Style};
 use crate::{
     acp::{Agent, door, wire},
     config::Config,
+    gateway::plan::Plan,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,11 +53,13 @@ impl Editor {
 
     async fn open<'a>(settings: impl IntoIterator<Item = (&'static str, &'a str)>) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let mut flags: BTreeMap<_, _> = settings.into_iter().map(|(key, text)| (key, text.to_owned())).collect();
+        let mut flags: BTreeMap<_, _> =
+            settings.into_iter().map(|(key, text)| (key, text.to_owned())).collect();
         flags.insert("home", home.path().join("state").to_string_lossy().into_owned());
         let config = Config::load(&flags, &|_| None, None).unwrap();
         let stop = CancellationToken::new();
-        let agent = Agent::new(config, &|_| None, stop.clone(), false).unwrap();
+        let offers = Plan::extras(&config).unwrap().open(&config).unwrap();
+        let agent = Agent::new(config, offers, &|_| None, stop.clone(), false).unwrap();
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let (reader, writer) = tokio::io::split(theirs);
         tokio::spawn(door::serve(Arc::clone(&agent), wire::transport(reader, writer)));
@@ -93,7 +98,8 @@ impl Editor {
     }
 
     pub(super) async fn send_prompt(&mut self, session: &str, text: &str) -> u64 {
-        self.send("session/prompt", json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]})).await
+        self.send("session/prompt", json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]}))
+            .await
     }
 
     pub(super) async fn request(&mut self, method: &str, params: Value) -> Value {

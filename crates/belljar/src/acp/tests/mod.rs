@@ -38,11 +38,14 @@ fn edit() -> Said {
 #[tokio::test]
 async fn a_task_is_worked_on_with_either_provider() {
     for style in [Style::OpenAi, Style::Anthropic] {
-        let model = Model::start(style, vec![
-            Said::thinks("Hm.").then_text("Let me look.").and_call("read_file", json!({"path": "a.py"})),
-            edit(),
-            Said::text("Mended."),
-        ])
+        let model = Model::start(
+            style,
+            vec![
+                Said::thinks("Hm.").then_text("Let me look.").and_call("read_file", json!({"path": "a.py"})),
+                edit(),
+                Said::text("Mended."),
+            ],
+        )
         .await;
         let project = project();
         let mut editor = Editor::start(&model).await;
@@ -56,7 +59,8 @@ async fn a_task_is_worked_on_with_either_provider() {
         assert_eq!(texts(updates, "agent_thought_chunk"), "Hm.");
         let asked = &editor.asked[0]["params"];
         assert_eq!(asked["toolCall"]["content"][0]["type"], "diff");
-        let kinds: Vec<_> = asked["options"].as_array().unwrap().iter().map(|option| &option["kind"]).collect();
+        let kinds: Vec<_> =
+            asked["options"].as_array().unwrap().iter().map(|option| &option["kind"]).collect();
         assert_eq!(kinds, ["allow_once", "allow_always", "reject_once", "reject_always"]);
         // What the tools returned went back to the model.
         assert!(model.asked()[1].to_string().contains("return a - b"));
@@ -65,13 +69,16 @@ async fn a_task_is_worked_on_with_either_provider() {
 
 #[tokio::test]
 async fn answers_for_good_hold_and_are_taken_back() {
-    let model = Model::start(Style::OpenAi, vec![
-        Said::call("write_file", json!({"path": "one", "content": "1"})),
-        Said::call("write_file", json!({"path": "two", "content": "2"})),
-        Said::text("Done."),
-        Said::call("write_file", json!({"path": "three", "content": "3"})),
-        Said::text("Not done."),
-    ])
+    let model = Model::start(
+        Style::OpenAi,
+        vec![
+            Said::call("write_file", json!({"path": "one", "content": "1"})),
+            Said::call("write_file", json!({"path": "two", "content": "2"})),
+            Said::text("Done."),
+            Said::call("write_file", json!({"path": "three", "content": "3"})),
+            Said::text("Not done."),
+        ],
+    )
     .await;
     let project = project();
     let mut editor = Editor::start(&model).await;
@@ -92,12 +99,15 @@ async fn answers_for_good_hold_and_are_taken_back() {
 
 #[tokio::test]
 async fn a_cancel_is_answered_at_every_stage() {
-    let model = Model::start(Style::OpenAi, vec![
-        Said::text("I begin").and_hang(),
-        edit(),
-        Said::call("edit_file", json!({"path": "a.py", "old_text": "x"})).and_hang(),
-        Said::text("Here again."),
-    ])
+    let model = Model::start(
+        Style::OpenAi,
+        vec![
+            Said::text("I begin").and_hang(),
+            edit(),
+            Said::call("edit_file", json!({"path": "a.py", "old_text": "x"})).and_hang(),
+            Said::text("Here again."),
+        ],
+    )
     .await;
     let project = project();
     let mut editor = Editor::start(&model).await;
@@ -122,15 +132,18 @@ async fn a_cancel_is_answered_at_every_stage() {
 
 #[tokio::test]
 async fn nonsense_is_told_to_the_model_and_bounded() {
-    let model = Model::start(Style::OpenAi, vec![
-        Said::call("no_such_tool", json!({})),
-        Said::written("read_file", "{\"path\": "),
-        Said::call("read_file", json!({"path": "../../etc/passwd"})),
-        Said::call("search_files", json!({"pattern": "("})),
-        Said::text("Sorry."),
-        Said::raw("data: this is not JSON\n\n"),
-        Said::status(401, "no such key"),
-    ])
+    let model = Model::start(
+        Style::OpenAi,
+        vec![
+            Said::call("no_such_tool", json!({})),
+            Said::written("read_file", "{\"path\": "),
+            Said::call("read_file", json!({"path": "../../etc/passwd"})),
+            Said::call("search_files", json!({"pattern": "("})),
+            Said::text("Sorry."),
+            Said::raw("data: this is not JSON\n\n"),
+            Said::status(401, "no such key"),
+        ],
+    )
     .await;
     let project = project();
     let mut editor = Editor::start(&model).await;
@@ -164,11 +177,14 @@ async fn a_model_that_never_stops_is_stopped() {
 
 #[tokio::test]
 async fn a_session_is_told_again_as_it_was() {
-    let model = Model::start(Style::OpenAi, vec![
-        Said::text("One ").then_text("two.").and_call("read_file", json!({"path": "a.py"})),
-        Said::text("Done."),
-        Said::text("I know."),
-    ])
+    let model = Model::start(
+        Style::OpenAi,
+        vec![
+            Said::text("One ").then_text("two.").and_call("read_file", json!({"path": "a.py"})),
+            Said::text("Done."),
+            Said::text("I know."),
+        ],
+    )
     .await;
     let project = project();
     let mut editor = Editor::start(&model).await;
@@ -198,13 +214,16 @@ async fn a_session_is_told_again_as_it_was() {
 
 #[tokio::test]
 async fn planning_changes_nothing_until_the_user_agrees() {
-    let model = Model::start(Style::OpenAi, vec![
-        Said::call("update_plan", json!({"entries": [{"content": "Mend add", "status": "pending"}]})),
-        edit(),
-        Said::call("switch_to_code", json!({"plan": "1. Mend add"})),
-        edit(),
-        Said::text("Done."),
-    ])
+    let model = Model::start(
+        Style::OpenAi,
+        vec![
+            Said::call("update_plan", json!({"entries": [{"content": "Mend add", "status": "pending"}]})),
+            edit(),
+            Said::call("switch_to_code", json!({"plan": "1. Mend add"})),
+            edit(),
+            Said::text("Done."),
+        ],
+    )
     .await;
     let project = project();
     let mut editor = Editor::start(&model).await;
@@ -217,19 +236,17 @@ async fn planning_changes_nothing_until_the_user_agrees() {
     assert_eq!(editor.asked.len(), 1, "{:?}", editor.asked);
     let plan = editor.updates.iter().find(|update| update["sessionUpdate"] == "plan").unwrap();
     assert_eq!(plan["entries"][0]["content"], "Mend add");
-    let modes: Vec<_> =
-        editor.updates.iter().filter_map(|update| update["currentModeId"].as_str()).collect();
+    let modes: Vec<_> = editor.updates.iter().filter_map(|update| update["currentModeId"].as_str()).collect();
     assert_eq!(modes, ["architect", "code"]);
 }
 
 #[tokio::test]
 async fn a_long_conversation_is_summarized() {
     let long = "x".repeat(40_000);
-    let model = Model::start(Style::OpenAi, vec![
-        Said::text(&long),
-        Said::text("We talked about x."),
-        Said::text("Yes."),
-    ])
+    let model = Model::start(
+        Style::OpenAi,
+        vec![Said::text(&long), Said::text("We talked about x."), Said::text("Yes.")],
+    )
     .await;
     let project = project();
     let mut editor = Editor::with(&model, &[("llm.context", "8000")]).await;
@@ -246,10 +263,13 @@ async fn a_long_conversation_is_summarized() {
 
 #[tokio::test]
 async fn the_editors_buffers_count() {
-    let model = Model::start(Style::OpenAi, vec![
-        Said::call("edit_file", json!({"path": "a.py", "old_text": "unsaved", "new_text": "saved"})),
-        Said::text("Done."),
-    ])
+    let model = Model::start(
+        Style::OpenAi,
+        vec![
+            Said::call("edit_file", json!({"path": "a.py", "old_text": "unsaved", "new_text": "saved"})),
+            Said::text("Done."),
+        ],
+    )
     .await;
     let project = project();
     let mut editor = Editor::start(&model).await;
@@ -268,14 +288,18 @@ async fn requests_that_cannot_be_served_are_told_precisely() {
     let mut editor = Editor::start(&model).await;
     let session = editor.new_session(project.path()).await;
     let mut told = Vec::new();
-    let servers = json!([{"name": "x", "command": "y", "args": 5, "env": [{"name": "KEY", "value": "hunter2"}]}]);
+    let servers =
+        json!([{"name": "x", "command": "y", "args": 5, "env": [{"name": "KEY", "value": "hunter2"}]}]);
     for (method, params) in [
         ("session/new", json!({"cwd": "relative", "mcpServers": []})),
         ("session/new", json!({"cwd": "/does/not/exist", "mcpServers": []})),
         ("session/new", json!({"cwd": "/", "mcpServers": servers})),
         ("session/prompt", json!({"sessionId": "sess-none", "prompt": [{"type": "text", "text": "x"}]})),
         ("session/prompt", json!({"sessionId": session, "prompt": []})),
-        ("session/prompt", json!({"sessionId": session, "prompt": [{"type": "audio", "data": "", "mimeType": "a/b"}]})),
+        (
+            "session/prompt",
+            json!({"sessionId": session, "prompt": [{"type": "audio", "data": "", "mimeType": "a/b"}]}),
+        ),
         ("session/set_mode", json!({"sessionId": session, "modeId": "yolo"})),
         ("session/set_config_option", json!({"sessionId": session, "configId": "x", "value": "y"})),
         ("session/load", json!({"sessionId": "../../etc/passwd", "cwd": "/tmp", "mcpServers": []})),

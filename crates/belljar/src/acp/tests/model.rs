@@ -102,7 +102,9 @@ impl Said {
         let mut block = |start: Value, deltas: Vec<Value>| {
             events.push(event("content_block_start", json!({"index": 0, "content_block": start})));
             events.extend(
-                deltas.into_iter().map(|delta| event("content_block_delta", json!({"index": 0, "delta": delta}))),
+                deltas
+                    .into_iter()
+                    .map(|delta| event("content_block_delta", json!({"index": 0, "delta": delta}))),
             );
             events.push(event("content_block_stop", json!({"index": 0})));
         };
@@ -124,7 +126,10 @@ impl Said {
             block(json!({"type": "tool_use", "id": "t", "name": name, "input": {}}), deltas);
         }
         let reason = if self.call.is_some() { "tool_use" } else { "end_turn" };
-        events.push(event("message_delta", json!({"delta": {"stop_reason": reason}, "usage": {"output_tokens": 5}})));
+        events.push(event(
+            "message_delta",
+            json!({"delta": {"stop_reason": reason}, "usage": {"output_tokens": 5}}),
+        ));
         events.push(event("message_stop", json!({})));
         events
     }
@@ -139,7 +144,11 @@ impl Said {
             (None, Style::Anthropic) => self.anthropic(),
         };
         let events = stream::iter(events.into_iter().map(|event| Ok::<_, Infallible>(Bytes::from(event))));
-        let body = if self.hangs { Body::from_stream(events.chain(stream::pending())) } else { Body::from_stream(events) };
+        let body = if self.hangs {
+            Body::from_stream(events.chain(stream::pending()))
+        } else {
+            Body::from_stream(events)
+        };
         Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
     }
 }

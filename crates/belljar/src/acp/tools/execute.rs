@@ -87,7 +87,9 @@ pub(super) fn prepare_code(arguments: CodeArguments) -> Result<Prepared, String>
     let language = match arguments.language.as_deref() {
         None | Some("python") => Language::Python,
         Some("javascript") => Language::Javascript,
-        Some(other) => return Err(format!("{:?} is not a language: use python or javascript", text::title(other))),
+        Some(other) => {
+            return Err(format!("{:?} is not a language: use python or javascript", text::title(other)));
+        }
     };
     seconds(arguments.timeout)?;
     let preview = text::fenced(&text::bounded(&arguments.code, text::MAX_SHOWN), &language.to_string());
@@ -137,7 +139,11 @@ fn seconds(timeout: Option<f64>) -> Result<Option<f64>, String> {
 fn part(command: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || " _-./:=,@+%".contains(c);
     let first = command.split_whitespace().next().unwrap_or_default();
-    if command.chars().all(plain) && !first.contains('=') { first.to_owned() } else { command.trim().to_owned() }
+    if command.chars().all(plain) && !first.contains('=') {
+        first.to_owned()
+    } else {
+        command.trim().to_owned()
+    }
 }
 
 pub(super) async fn code(cx: &Working<'_>, code: Code) -> Done {
@@ -211,7 +217,8 @@ fn picture(part: &Part) -> Option<ToolCallContent> {
 fn streams(structured: &Value) -> Option<String> {
     let text = |key: &str| structured.get(key).and_then(Value::as_str).unwrap_or_default();
     structured.get("stdout")?;
-    let parts: Vec<_> = [text("stdout"), text("result"), text("stderr")].into_iter().filter(|t| !t.is_empty()).collect();
+    let parts: Vec<_> =
+        [text("stdout"), text("result"), text("stderr")].into_iter().filter(|t| !t.is_empty()).collect();
     Some(parts.iter().map(|part| part.trim_end_matches('\n')).collect::<Vec<_>>().join("\n"))
 }
 
@@ -297,7 +304,10 @@ fn written(stdout: &Output, stderr: &Output) -> String {
             return output.head.clone();
         }
         let file = output.file.as_deref().unwrap_or("nowhere");
-        format!("{}\n[… {} bytes left out; all of it is in {file} …]\n{}", output.head, output.cut, output.tail)
+        format!(
+            "{}\n[… {} bytes left out; all of it is in {file} …]\n{}",
+            output.head, output.cut, output.tail
+        )
     };
     let (out, err) = (whole(stdout), whole(stderr));
     match (out.is_empty(), err.is_empty()) {
@@ -323,7 +333,9 @@ mod tests {
 
     #[test]
     fn time_limits_are_sensible() {
-        assert!(seconds(Some(0.0)).is_err() && seconds(Some(f64::NAN)).is_err() && seconds(Some(1e9)).is_err());
+        assert!(
+            seconds(Some(0.0)).is_err() && seconds(Some(f64::NAN)).is_err() && seconds(Some(1e9)).is_err()
+        );
         assert_eq!(seconds(Some(5.0)), Ok(Some(5.0)));
     }
 

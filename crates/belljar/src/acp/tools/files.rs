@@ -107,18 +107,28 @@ pub(super) fn prepare_read(session: &Session, arguments: ReadArguments) -> Resul
         scope: Scope { tool: READ.into(), part: String::new() },
         locations: vec![location],
         preview: Vec::new(),
-        work: Work::Read(Read { path, line, limit: arguments.limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES) }),
+        work: Work::Read(Read {
+            path,
+            line,
+            limit: arguments.limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES),
+        }),
     })
 }
 
-pub(super) async fn prepare_write(session: &Arc<Session>, arguments: WriteArguments) -> Result<Prepared, String> {
+pub(super) async fn prepare_write(
+    session: &Arc<Session>,
+    arguments: WriteArguments,
+) -> Result<Prepared, String> {
     let path = session.project.find(&arguments.path)?;
     let old = current(session, &path).await?;
     let verb = if old.is_some() { "Write" } else { "Create" };
     Ok(change(session, WRITE, verb, path, old, arguments.content))
 }
 
-pub(super) async fn prepare_edit(session: &Arc<Session>, arguments: EditArguments) -> Result<Prepared, String> {
+pub(super) async fn prepare_edit(
+    session: &Arc<Session>,
+    arguments: EditArguments,
+) -> Result<Prepared, String> {
     let path = session.project.find(&arguments.path)?;
     let old = current(session, &path).await?;
     let old = old.ok_or_else(|| format!("There is no file {path}: write_file makes a new one"))?;
@@ -135,7 +145,9 @@ fn replaced(path: &Inside, old: &str, arguments: &EditArguments) -> Result<Strin
         return Err("old_text and new_text are the same: nothing would change".into());
     }
     match old.matches(old_text.as_str()).count() {
-        0 => Err(format!("old_text does not occur in {path}: read the file again and copy the passage to the letter")),
+        0 => Err(format!(
+            "old_text does not occur in {path}: read the file again and copy the passage to the letter"
+        )),
         1 => Ok(old.replacen(old_text.as_str(), new_text, 1)),
         _ if *replace_all => Ok(old.replace(old_text.as_str(), new_text)),
         count => Err(format!(
@@ -144,7 +156,14 @@ fn replaced(path: &Inside, old: &str, arguments: &EditArguments) -> Result<Strin
     }
 }
 
-fn change(session: &Session, tool: &str, verb: &str, path: Inside, old: Option<String>, new: String) -> Prepared {
+fn change(
+    session: &Session,
+    tool: &str,
+    verb: &str,
+    path: Inside,
+    old: Option<String>,
+    new: String,
+) -> Prepared {
     let absolute = session.project.absolute(&path);
     let line = old.as_deref().map_or(1, |old| first_difference(old, &new));
     let obeyed = path.is_obeyed();
@@ -174,7 +193,9 @@ async fn current(session: &Arc<Session>, path: &Inside) -> Result<Option<String>
     let exists = session.project.check(path)?;
     let request = ReadTextFileRequest::new(session.id.clone(), session.project.absolute(path));
     match session.client.ask(request).await {
-        Ok(read) if read.content.len() as u64 > crate::acp::project::MAX_FILE => Err(format!("{path} is too large")),
+        Ok(read) if read.content.len() as u64 > crate::acp::project::MAX_FILE => {
+            Err(format!("{path} is too large"))
+        }
         Ok(read) if !exists && read.content.is_empty() => Ok(None),
         Ok(read) => Ok(Some(read.content)),
         // Files that the editor cannot read, such as new ones, are for us to judge.
@@ -192,7 +213,9 @@ pub(super) async fn read(cx: &Working<'_>, read: Read) -> Done {
     let Read { path, line, limit } = read;
     let whole = match current(cx.session, &path).await {
         Ok(Some(whole)) => whole,
-        Ok(None) => return Done::failed(format!("There is no file {path}: search_files shows what is there")),
+        Ok(None) => {
+            return Done::failed(format!("There is no file {path}: search_files shows what is there"));
+        }
         Err(why) => return Done::failed(why),
     };
     let total = whole.lines().count();
@@ -223,7 +246,12 @@ pub(super) async fn write(cx: &Working<'_>, write: Write) -> Done {
         match session.project.check(&path) {
             Ok(_) => {
                 let request = WriteTextFileRequest::new(session.id.clone(), absolute.clone(), new.clone());
-                session.client.ask(request).await.map(drop).map_err(|e| format!("{path}: the editor refused: {}", e.message))
+                session
+                    .client
+                    .ask(request)
+                    .await
+                    .map(drop)
+                    .map_err(|e| format!("{path}: the editor refused: {}", e.message))
             }
             Err(why) => Err(why),
         }

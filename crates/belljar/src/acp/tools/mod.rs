@@ -106,7 +106,13 @@ impl Spec {
 
 /// Everything that there is in this mode, in a stable order.
 pub(crate) fn specs(session: &Session, mode: Mode) -> Vec<Spec> {
-    let own = [files::specs(), search::specs(), execute::specs(), browse::specs(&session.computer), steer::specs(mode)];
+    let own = [
+        files::specs(),
+        search::specs(),
+        execute::specs(),
+        browse::specs(&session.computer),
+        steer::specs(mode),
+    ];
     let servers = session.servers.specs();
     own.into_iter().flatten().chain(servers).filter(|spec| mode.offers(spec.effect)).collect()
 }

@@ -75,7 +75,10 @@ pub(super) fn prepare(session: &Session, arguments: Arguments) -> Result<Prepare
     let location = ToolCallLocation::new(session.project.absolute(&path));
     let search = Search {
         path,
-        pattern: pattern.filter(|p| !p.is_empty()).map(|pattern| compile(&pattern, ignore_case)).transpose()?,
+        pattern: pattern
+            .filter(|p| !p.is_empty())
+            .map(|pattern| compile(&pattern, ignore_case))
+            .transpose()?,
         files: glob.filter(|g| !g.is_empty()).map(|glob| compile(&from_glob(&glob), false)).transpose()?,
     };
     Ok(Prepared {
@@ -138,7 +141,8 @@ struct Found {
 impl Found {
     fn told(self) -> Done {
         let what = if self.pattern { "matching lines" } else { "files" };
-        let mut text = if self.lines.is_empty() { format!("No {what} were found.") } else { self.lines.join("\n") };
+        let mut text =
+            if self.lines.is_empty() { format!("No {what} were found.") } else { self.lines.join("\n") };
         if let Some(cut) = self.cut {
             text.push_str(&format!("\n[{cut}: be more specific with pattern, glob or path]"));
         }
@@ -262,10 +266,10 @@ mod tests {
         symlink("/etc/passwd", at("passwd.rs")).unwrap();
         assert_eq!(found(root.path(), None, Some("*.rs")), ["src/a.rs", "src/deep/b.rs"]);
         assert_eq!(found(root.path(), None, Some("src/*")), ["src/a.rs", "src/c.bin"]);
-        assert_eq!(found(root.path(), Some("fn (main|deep)"), None), [
-            "src/a.rs:1: fn main() {}",
-            "src/deep/b.rs:1: fn deep() {}"
-        ]);
+        assert_eq!(
+            found(root.path(), Some("fn (main|deep)"), None),
+            ["src/a.rs:1: fn main() {}", "src/deep/b.rs:1: fn deep() {}"]
+        );
         assert!(found(root.path(), Some("root"), None).is_empty());
     }
 

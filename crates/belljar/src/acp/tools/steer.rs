@@ -154,7 +154,10 @@ pub(super) async fn switch(cx: &Working<'_>, switch: Switch) -> Done {
     match chosen {
         Some(mode) if mode != Mode::Architect => {
             cx.session.set_mode(mode, true);
-            Done::said(format!("The developer approves. You are in {} mode now: carry out the plan.", mode.id()))
+            Done::said(format!(
+                "The developer approves. You are in {} mode now: carry out the plan.",
+                mode.id()
+            ))
         }
         _ => Done::failed("The developer wants to go on planning: ask what is missing."),
     }
