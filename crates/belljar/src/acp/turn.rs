@@ -411,7 +411,10 @@ async fn permit(turn: &Turn, id: &ToolCallId, prepared: &Prepared) -> Result<(),
             }
         },
         Err(error) => {
-            return Err(Done::failed(format!("The user could not be asked: {}", text::title(&error.message))));
+            return Err(Done::failed(format!(
+                "The user could not be asked: {}",
+                text::title(&error.message)
+            )));
         }
     };
     let (allow, always) = match chosen.as_str() {
