@@ -40,10 +40,7 @@ impl Plan {
 
     /// What others than ourselves provide, for the agent: its own tools are of another kind.
     pub(crate) fn extras(config: &Config) -> anyhow::Result<Self> {
-        let options = Options { settings: config.service.clone(), default_context: false };
-        let none: [&str; 0] = [];
-        let registry = Registry::new(&none, &options)?;
-        Ok(Self { registry, hub: read_hub(config)? })
+        Ok(Self { tooling: toolkit::alone(config)?, hub: read_hub(config)? })
     }
 
     /// The servers of the hub and nothing else, for whoever looks at them.

@@ -81,6 +81,16 @@ pub(crate) fn tooling(config: &Config, toolsets: &[&String], also: &str) -> anyh
     Ok(Tooling { registry, toolkits })
 }
 
+/// The toolkits that the settings name, and no tools of our own.
+pub(crate) fn alone(config: &Config) -> anyhow::Result<Tooling> {
+    let options = Options { settings: config.service.clone(), default_context: false };
+    let toolkits = load(&config.toolkits, &crate::environment, &options)?;
+    let more: Vec<_> = toolkits.iter().map(Toolkit::toolset).collect();
+    let names: Vec<_> = toolkits.iter().map(|toolkit| &toolkit.name).collect();
+    let registry = Registry::with(&names, &options, &more)?;
+    Ok(Tooling { registry, toolkits })
+}
+
 /// The toolkits of these names and files, in this order.
 pub(crate) fn load(
     given: &[String],
