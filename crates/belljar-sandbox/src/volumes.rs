@@ -327,9 +327,9 @@ mod tests {
             mounts.iter().map(|mount| (mount.target.clone(), mount.writable)).collect()
         };
         let project = ("/volumes/project".to_owned(), true);
-        assert_eq!(told(&store.project(&work).unwrap()), [project.clone()]);
+        assert_eq!(told(&store.project(&work).unwrap()), vec![project.clone()]);
         std::os::unix::fs::symlink("/etc", work.join(".git")).unwrap();
-        assert_eq!(told(&store.project(&work).unwrap()), [project.clone()]);
+        assert_eq!(told(&store.project(&work).unwrap()), vec![project.clone()]);
         fs::remove_file(work.join(".git")).unwrap();
         fs::create_dir(work.join(".git")).unwrap();
         let git = ("/volumes/project/.git".to_owned(), false);

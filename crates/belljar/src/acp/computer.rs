@@ -156,7 +156,8 @@ impl Computer {
         }
         let found = self.sandboxes.registry().get(tool).ok_or_else(|| format!("there is no tool {tool}"))?;
         let (service, caller) = (Arc::clone(self.service()), self.caller.clone());
-        let cx = CallContext { service, caller, cancel, progress, default_context: false, trace };
+        let cx =
+            CallContext { service, caller, cancel, progress, default_context: false, trace, tools: None };
         found.call(&cx, arguments).await.or_else(ToolError::into_output)
     }
 

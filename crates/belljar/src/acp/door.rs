@@ -68,6 +68,9 @@ pub(crate) async fn serve(
                     if let (Ok(()), Some(session)) = (answered, then) {
                         // Only now does the client know the session.
                         session.introduce();
+                        let (watched, changed) = (Arc::downgrade(&session), session.servers.changed());
+                        drop(session);
+                        watch_prompts(watched, changed).await;
                     }
                 });
                 Ok(())
@@ -131,13 +134,18 @@ pub(crate) async fn serve(
 
 /// What servers have to offer is known when they have answered, and may change.
 async fn watch_prompts(session: Weak<Session>, mut changed: watch::Receiver<u64>) {
-    let mut known = Vec::new();
-    while changed.changed().await.is_ok() {
+    let mut known: Vec<String> = Vec::new();
+    loop {
         let Some(session) = session.upgrade() else { return };
+        session.servers.refresh().await;
         let prompts: Vec<_> = session.servers.prompts().into_iter().map(|prompt| prompt.name).collect();
         if prompts != known {
             session.introduce();
             known = prompts;
+        }
+        drop(session);
+        if changed.changed().await.is_err() {
+            return;
         }
     }
 }
@@ -215,7 +223,6 @@ impl Agent {
             // Returns at once.
             self.sandboxes.service();
         }
-        tokio::spawn(watch_prompts(Arc::downgrade(session), session.servers.changed()));
     }
 
     /// A session from its log.

@@ -114,5 +114,5 @@ impl Extras {
 
 fn context(computer: &Computer, trace: Option<String>, cancel: CancellationToken) -> CallContext {
     let (service, caller) = (Arc::clone(computer.service()), computer.caller().clone());
-    CallContext { service, caller, cancel, progress: None, default_context: false, trace }
+    CallContext { service, caller, cancel, progress: None, default_context: false, trace, tools: None }
 }

@@ -118,6 +118,11 @@ impl Servers {
         self.hub.changed()
     }
 
+    /// Finds out what the extras are by now.
+    pub(crate) async fn refresh(&self) {
+        self.extras.refresh().await;
+    }
+
     /// Gives servers a moment to begin, the first time. Returns what the user should know about those that did not.
     pub(crate) async fn ready(&self) -> Vec<String> {
         if self.waited.swap(true, Ordering::Relaxed) {

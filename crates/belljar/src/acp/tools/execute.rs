@@ -252,6 +252,7 @@ pub(super) async fn command(cx: &Working<'_>, command: Command) -> Done {
         live: Some(live),
         every_byte: true,
         trace: cx.trace.clone(),
+        ..ExecRequest::default()
     };
     let running = computer.service().exec(computer.caller(), &context, request, cx.cancel.clone());
     let running = async {
