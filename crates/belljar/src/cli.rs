@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::config::{self, Setting};
+use crate::{
+    acp_run::Allow,
+    config::{self, Setting},
+};
 
 /// A release sets `BELLJAR_VERSION` to its version, commit and date.
 pub(crate) const VERSION: &str = match option_env!("BELLJAR_VERSION") {
@@ -36,6 +39,8 @@ pub(crate) enum Command {
     Serve(ServeArguments),
     /// Run one program in a fresh sandbox
     Run(RunArguments),
+    /// Put any ACP agent under glass: give it a task, serve its files and terminals in a sandbox, print the session
+    AcpRun(AcpRunArguments),
     /// Prepare this machine: build the templates
     Setup(SetupArguments),
     /// A short tour in real sandboxes, with timings, and the lines to paste into an MCP client
@@ -191,6 +196,40 @@ pub(crate) struct RunArguments {
     /// python or javascript; by default what the file's name says, else python
     #[arg(short, long)]
     pub(crate) language: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AcpRunArguments {
+    /// The agent: a command line for the shell, such as "belljar acp"
+    #[arg(long, value_name = "CMD")]
+    pub(crate) agent: String,
+    /// What it shall do; several are turns of one session, and - reads standard input
+    #[arg(long, short, value_name = "TEXT", required = true)]
+    pub(crate) prompt: Vec<String>,
+    /// The project's directory, which the sandbox sees too
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) cwd: PathBuf,
+    /// The session mode to choose
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
+    /// How its requests for permission are answered
+    #[arg(long, value_enum, default_value = "reads")]
+    pub(crate) allow: Allow,
+    /// How long all turns together may take, such as 10m [default: until they end]
+    #[arg(long, value_name = "DURATION", value_parser = config::parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// Print JSON, one object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Run the agent itself in the sandbox
+    #[arg(long)]
+    pub(crate) in_sandbox: bool,
+    /// A variable of the environment that an agent in the sandbox gets; may be repeated
+    #[arg(long, value_name = "NAME", requires = "in_sandbox")]
+    pub(crate) env: Vec<String>,
+    /// Do not hand it Belljar as an MCP server
+    #[arg(long)]
+    pub(crate) no_mcp: bool,
 }
 
 #[derive(Debug, Args)]
@@ -398,6 +437,14 @@ mod tests {
         assert!(read("belljar run a.py").is_ok());
         assert!(read("belljar run").is_err());
         assert!(read("belljar run a.py -c 1+1").is_err());
+    }
+
+    #[test]
+    fn an_agent_needs_a_task() {
+        assert!(read("belljar acp-run --agent x --prompt y -p z --allow all --timeout 5m").is_ok());
+        for wrong in ["--agent x", "--prompt y", "--agent x -p y --allow some", "--agent x -p y --env HOME"] {
+            assert!(read(&format!("belljar acp-run {wrong}")).is_err(), "{wrong}");
+        }
     }
 
     #[test]

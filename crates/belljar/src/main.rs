@@ -2,6 +2,7 @@
 //! any command runs.
 
 mod acp;
+mod acp_run;
 mod auth;
 mod backend;
 mod cli;
@@ -46,6 +47,7 @@ fn dispatch(arguments: cli::Arguments) -> anyhow::Result<ExitCode> {
         cli::Command::Mcp => cmd::mcp::run(config),
         cli::Command::Serve(arguments) => cmd::serve::run(config, &arguments),
         cli::Command::Run(arguments) => cmd::run::run(config, arguments),
+        cli::Command::AcpRun(arguments) => acp_run::run(config, arguments),
         cli::Command::Setup(arguments) => cmd::setup::run(config, arguments),
         cli::Command::Tour => cmd::tour::run(config),
         cli::Command::Doctor(arguments) => cmd::doctor::run(config, arguments),

@@ -1,0 +1,175 @@
+//! `belljar acp-run`: a small ACP client for scripts. It starts any agent, serves its requests for files and terminals
+//! inside a sandbox, answers its permission requests by policy, and prints the session.
+
+mod agent;
+mod client;
+mod glass;
+mod inside;
+mod permission;
+mod show;
+mod terminal;
+
+use std::{
+    io::{IsTerminal, Read},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use agent_client_protocol::v1::schema::StopReason;
+use anyhow::{Context, bail};
+use belljar_sandbox::VolumeStore;
+
+use crate::{cli::AcpRunArguments, cmd::setup, config::Config, signals::Signals};
+use agent::Agent;
+use client::{Conversation, Ending};
+use glass::Glass;
+pub(crate) use permission::Allow;
+use show::Printer;
+
+/// A prompt from standard input.
+const MAX_PROMPT: u64 = 1 << 20;
+/// How the project's directory is called below `/volumes`.
+const PROJECT: &str = "project";
+
+const REFUSED: u8 = 3;
+const CUT_SHORT: u8 = 4;
+const DIED: u8 = 5;
+/// As `timeout` does.
+const TIMED_OUT: u8 = 124;
+const INTERRUPTED: u8 = 130;
+
+pub(crate) fn run(mut config: Config, arguments: AcpRunArguments) -> anyhow::Result<ExitCode> {
+    let cwd = project(&arguments.cwd)?;
+    let prompts = prompts(&arguments.prompt)?;
+    setup::prepare(&config)?;
+    share(&mut config, &cwd)?;
+    // One sandbox is all that is needed, and nobody waits for a second one.
+    config.service.pool_size = 0;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let code = runtime.block_on(converse(config, &arguments, cwd, prompts));
+    // Whoever asks a person reads a terminal, which nothing can wake: leave that thread behind.
+    runtime.shutdown_background();
+    code.map(ExitCode::from)
+}
+
+/// The agent and the sandbox must mean the same directory, so links are followed now and never again.
+fn project(given: &Path) -> anyhow::Result<PathBuf> {
+    let cwd = given.canonicalize().with_context(|| format!("--cwd {}: no such directory", given.display()))?;
+    if !cwd.is_dir() {
+        bail!("--cwd {}: not a directory", given.display());
+    }
+    if cwd.to_str().is_none_or(|path| path.contains(',')) {
+        bail!("--cwd {}: a project's path must be UTF-8 without a comma", given.display());
+    }
+    Ok(cwd)
+}
+
+fn prompts(given: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut prompts = given.to_vec();
+    if let Some(prompt) = prompts.iter_mut().find(|prompt| *prompt == "-") {
+        prompt.clear();
+        let read = std::io::stdin().take(MAX_PROMPT + 1).read_to_string(prompt);
+        read.context("cannot read the prompt from standard input")?;
+        if prompt.len() as u64 > MAX_PROMPT {
+            bail!("the prompt on standard input has more than {MAX_PROMPT} bytes");
+        }
+    }
+    if prompts.iter().any(|prompt| prompt.trim().is_empty()) {
+        bail!("--prompt is empty: say what the agent shall do");
+    }
+    Ok(prompts)
+}
+
+/// The project is the one directory of the host that the sandbox sees, beside those of the settings.
+fn share(config: &mut Config, cwd: &Path) -> anyhow::Result<()> {
+    config.volumes.retain(|spec| !spec.starts_with(&format!("{PROJECT}=")));
+    config.volumes.push(format!("{PROJECT}={}:rw", cwd.display()));
+    config.service.volumes = VolumeStore::open(config.home.join("volumes"), &config.volumes)
+        .map_err(|why| anyhow::anyhow!("the project cannot be shared with a sandbox: {why}"))?;
+    Ok(())
+}
+
+async fn converse(
+    config: Config,
+    arguments: &AcpRunArguments,
+    cwd: PathBuf,
+    prompts: Vec<String>,
+) -> anyhow::Result<u8> {
+    let signals = Signals::listen()?;
+    let printer = Arc::new(Printer::new(arguments.json, std::io::stdout().is_terminal()));
+    let glass = Arc::new(Glass::new(&config, cwd.clone()));
+    let told = tokio::select! {
+        told = talk(&config, arguments, cwd, prompts, &glass, &printer, &signals) => told,
+        // The first signal cancels the turn, where there is one.
+        code = async { signals.second().await; signals.second().await } => Ok(code as u8),
+    };
+    glass.shutdown().await;
+    told
+}
+
+async fn talk(
+    config: &Config,
+    arguments: &AcpRunArguments,
+    cwd: PathBuf,
+    prompts: Vec<String>,
+    glass: &Arc<Glass>,
+    printer: &Arc<Printer>,
+    signals: &Signals,
+) -> anyhow::Result<u8> {
+    let mut agent = if arguments.in_sandbox {
+        Agent::start_inside(Arc::clone(glass), &arguments.agent, &arguments.env).await?
+    } else {
+        Agent::start(&arguments.agent, &cwd)?
+    };
+    let conversation = Conversation {
+        cwd: if arguments.in_sandbox { glass::PROJECT_INSIDE.into() } else { cwd },
+        prompts,
+        mode: arguments.mode.clone(),
+        allow: arguments.allow,
+        // Its file is not in the sandbox, so an agent inside could not start it.
+        mcp_servers: if arguments.in_sandbox || arguments.no_mcp { Vec::new() } else { vec![belljar(config)?] },
+        glass: Arc::clone(glass),
+        printer: Arc::clone(printer),
+    };
+    let limit = arguments.timeout.unwrap_or(Duration::MAX);
+    let ended = conversation.hold(agent.transport(), signals, limit).await;
+    let status = agent.end().await;
+    match ended {
+        Ok(ending) => {
+            printer.ended(&ending);
+            Ok(exit_code(&ending))
+        }
+        Err(failure) if failure.connection_lost => {
+            printer.failed(&format!("{failure}; {status}"), &agent.last_words());
+            Ok(DIED)
+        }
+        Err(failure) => {
+            printer.failed(&failure.to_string(), &agent.last_words());
+            Ok(1)
+        }
+    }
+}
+
+/// Ourselves as a tool server, whose sandboxes see the project too.
+fn belljar(config: &Config) -> anyhow::Result<agent_client_protocol::v1::schema::McpServer> {
+    use agent_client_protocol::v1::schema::{McpServer, McpServerStdio};
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut arguments = vec!["mcp".to_owned(), "--home".to_owned(), config.home.display().to_string()];
+    arguments.extend(["--volumes".to_owned(), config.volumes.join(",")]);
+    Ok(McpServer::Stdio(McpServerStdio::new("belljar", program).args(arguments)))
+}
+
+fn exit_code(ending: &Ending) -> u8 {
+    match ending {
+        Ending::TimedOut => TIMED_OUT,
+        Ending::Interrupted => INTERRUPTED,
+        Ending::Stopped(StopReason::EndTurn) => 0,
+        Ending::Stopped(StopReason::Refusal) => REFUSED,
+        Ending::Stopped(StopReason::MaxTokens | StopReason::MaxTurnRequests) => CUT_SHORT,
+        Ending::Stopped(StopReason::Cancelled) => INTERRUPTED,
+        // A reason that this version does not know is not a success.
+        Ending::Stopped(_) => 1,
+    }
+}
