@@ -12,6 +12,7 @@ use std::{
 
 use agent_client_protocol::{Client, ConnectTo, Lines};
 use anyhow::Context;
+use belljar_hub::leash;
 use belljar_sandbox::ProcessState;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
@@ -28,8 +29,8 @@ const MAX_TOTAL: u64 = 512 << 20;
 /// Lines of standard error that are shown when it fails.
 const LAST_WORDS: usize = 20;
 const MAX_WORDS: usize = 2000;
-/// After its standard input was closed, and after SIGTERM.
-const GRACE: Duration = Duration::from_secs(2);
+/// For an agent to end, and for its leash to make it end.
+const GRACE: Duration = Duration::from_secs(10);
 
 pub(super) type Reader = Box<dyn AsyncRead + Send + Unpin>;
 pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
@@ -76,11 +77,12 @@ impl Words {
 impl Agent {
     /// On the host, with our environment: it needs its keys.
     pub(super) fn start(command: &str, cwd: &Path) -> anyhow::Result<Self> {
-        let mut shell = Command::new("/bin/sh");
-        shell.args(["-c", command]).current_dir(cwd);
+        // On a leash: whatever ends us ends it, and all that it started.
+        let mut shell = Command::new("/proc/self/exe");
+        shell.args([leash::NAME, "/bin/sh", "-c", command]).current_dir(cwd);
         shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C is ours to handle: the agent is told to cancel.
-        shell.process_group(0).kill_on_drop(true);
+        shell.process_group(0);
         let mut child = shell.spawn().with_context(|| format!("cannot start the agent {command:?}"))?;
         let words = Words::default();
         let (Some(stdin), Some(stdout), Some(stderr)) =
@@ -118,7 +120,7 @@ impl Agent {
     /// Waits for its end, and brings it about if need be. Says how it ended.
     pub(super) async fn end(&mut self) -> String {
         match &mut self.program {
-            Program::OnHost(child) => described(end_group(child).await),
+            Program::OnHost(child) => described(ended(child).await),
             Program::Inside(inside) => match inside.end().await {
                 Some(ProcessState::Exited { code }) => format!("it exited with status {code}"),
                 Some(ProcessState::Signaled { signal }) => format!("it was ended by signal {signal}"),
@@ -132,23 +134,15 @@ impl Agent {
     }
 }
 
-async fn end_group(child: &mut Child) -> Option<ExitStatus> {
-    use rustix::process::{Pid, Signal, kill_process_group};
-    let group = child.id().and_then(|id| Pid::from_raw(id as i32));
-    let kill = |signal| {
-        // Nobody is left, which is what is wanted.
-        let _ = group.map(|group| kill_process_group(group, signal));
-    };
-    let mut status = timeout(GRACE, child.wait()).await.ok().and_then(Result::ok);
-    if status.is_none() {
-        kill(Signal::TERM);
-        status = timeout(GRACE, child.wait()).await.ok().and_then(Result::ok);
-    }
-    // Those that it left behind too.
-    kill(Signal::KILL);
-    match status {
-        Some(status) => Some(status),
-        None => child.wait().await.ok(),
+/// Its pipes are closed. The leash ends with it, or makes it end when nobody reads its output any more.
+async fn ended(child: &mut Child) -> Option<ExitStatus> {
+    match timeout(GRACE, child.wait()).await {
+        Ok(status) => status.ok(),
+        Err(_) => {
+            // Nothing that an agent does can hold up the leash; whoever stopped it has to let it go.
+            let _ = child.start_kill();
+            child.wait().await.ok()
+        }
     }
 }
 

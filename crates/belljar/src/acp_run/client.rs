@@ -31,7 +31,6 @@ use super::{
     permission::{self, Allow},
     show::{Printer, plain},
 };
-use crate::signals::Signals;
 
 /// Requests of the agent's that are served at the same time.
 const MAX_REQUESTS: usize = 100;
@@ -139,7 +138,7 @@ impl Conversation {
     pub(super) async fn hold(
         self,
         transport: impl ConnectTo<Client> + 'static,
-        signals: &Signals,
+        stop: &CancellationToken,
         limit: Duration,
     ) -> Result<Ending, Failure> {
         let servant = Servant {
@@ -214,7 +213,7 @@ impl Conversation {
         // Our own failures are told apart from the connection's.
         let talked = client
             .connect_with(transport, async move |agent: ConnectionTo<Agent>| {
-                Ok(self.talk(&agent, &servant, signals, limit).await)
+                Ok(self.talk(&agent, &servant, stop, limit).await)
             })
             .await;
         talked.unwrap_or_else(|error| Err(lost(&error)))
@@ -224,7 +223,7 @@ impl Conversation {
         &self,
         agent: &ConnectionTo<Agent>,
         servant: &Servant,
-        signals: &Signals,
+        stop: &CancellationToken,
         limit: Duration,
     ) -> Result<Ending, Failure> {
         let turns = async {
@@ -247,7 +246,7 @@ impl Conversation {
         tokio::pin!(turns);
         let interrupted = tokio::select! {
             ended = &mut turns => return ended,
-            () = signals.first() => Ending::Interrupted,
+            () = stop.cancelled() => Ending::Interrupted,
             () = tokio::time::sleep(limit) => Ending::TimedOut,
         };
         servant.cancelled.cancel();

@@ -39,14 +39,11 @@ pub(super) struct Glass {
 }
 
 impl Glass {
-    pub(super) fn new(config: &Config, project: PathBuf) -> Self {
-        Self {
-            service: SandboxService::new(backend::open(config), config.service.clone()),
-            caller: Caller::new("acp-run"),
-            context: OnceCell::new(),
-            project,
-            terminals: Mutex::default(),
-        }
+    pub(super) fn new(config: &Config, project: PathBuf) -> anyhow::Result<Self> {
+        let service = SandboxService::new(backend::open_with_projects(config), config.service.clone());
+        let caller = Caller::new("acp-run");
+        service.open_project(&caller, &project).map_err(|why| anyhow::anyhow!("--cwd: {why}"))?;
+        Ok(Self { service, caller, context: OnceCell::new(), project, terminals: Mutex::default() })
     }
 
     pub(super) async fn shutdown(&self) {
@@ -157,7 +154,8 @@ fn place(project: &Path, path: &Path) -> Option<String> {
         }
     }
     let rest = path.is_absolute().then(|| plain.strip_prefix(project).ok())??;
-    Path::new(PROJECT_INSIDE).join(rest).to_str().map(str::to_owned)
+    let place = rest.components().fold(PathBuf::from(PROJECT_INSIDE), |place, name| place.join(name));
+    place.to_str().map(str::to_owned)
 }
 
 /// The project's path on the host, wherever it stands for itself in a command, becomes its place inside.

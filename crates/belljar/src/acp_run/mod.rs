@@ -11,17 +11,19 @@ mod terminal;
 
 use std::{
     io::{IsTerminal, Read},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
     time::Duration,
 };
 
-use agent_client_protocol::v1::schema::StopReason;
+use agent_client_protocol::v1::schema::{McpServer, McpServerStdio, StopReason};
 use anyhow::{Context, bail};
-use belljar_sandbox::VolumeStore;
+use belljar_sandbox::PROJECT;
+use tokio_util::sync::CancellationToken;
 
-use crate::{cli::AcpRunArguments, cmd::setup, config::Config, signals::Signals};
+use crate::{cli::AcpRunArguments, cmd::setup, config::Config, mcp::stop_on_signals};
 use agent::Agent;
 use client::{Conversation, Ending};
 use glass::Glass;
@@ -30,8 +32,6 @@ use show::Printer;
 
 /// A prompt from standard input.
 const MAX_PROMPT: u64 = 1 << 20;
-/// How the project's directory is called below `/volumes`.
-const PROJECT: &str = "project";
 
 const REFUSED: u8 = 3;
 const CUT_SHORT: u8 = 4;
@@ -44,7 +44,6 @@ pub(crate) fn run(mut config: Config, arguments: AcpRunArguments) -> anyhow::Res
     let cwd = project(&arguments.cwd)?;
     let prompts = prompts(&arguments.prompt)?;
     setup::prepare(&config)?;
-    share(&mut config, &cwd)?;
     // One sandbox is all that is needed, and nobody waits for a second one.
     config.service.pool_size = 0;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -82,29 +81,17 @@ fn prompts(given: &[String]) -> anyhow::Result<Vec<String>> {
     Ok(prompts)
 }
 
-/// The project is the one directory of the host that the sandbox sees, beside those of the settings.
-fn share(config: &mut Config, cwd: &Path) -> anyhow::Result<()> {
-    config.volumes.retain(|spec| !spec.starts_with(&format!("{PROJECT}=")));
-    config.volumes.push(format!("{PROJECT}={}:rw", cwd.display()));
-    config.service.volumes = VolumeStore::open(config.home.join("volumes"), &config.volumes)
-        .map_err(|why| anyhow::anyhow!("the project cannot be shared with a sandbox: {why}"))?;
-    Ok(())
-}
-
 async fn converse(
     config: Config,
     arguments: &AcpRunArguments,
     cwd: PathBuf,
     prompts: Vec<String>,
 ) -> anyhow::Result<u8> {
-    let signals = Signals::listen()?;
+    let stop = CancellationToken::new();
+    stop_on_signals(stop.clone())?;
     let printer = Arc::new(Printer::new(arguments.json, std::io::stdout().is_terminal()));
-    let glass = Arc::new(Glass::new(&config, cwd.clone()));
-    let told = tokio::select! {
-        told = talk(&config, arguments, cwd, prompts, &glass, &printer, &signals) => told,
-        // The first signal cancels the turn, where there is one.
-        code = async { signals.second().await; signals.second().await } => Ok(code as u8),
-    };
+    let glass = Arc::new(Glass::new(&config, cwd.clone())?);
+    let told = talk(&config, arguments, cwd, prompts, &glass, &printer, &stop).await;
     glass.shutdown().await;
     told
 }
@@ -116,8 +103,14 @@ async fn talk(
     prompts: Vec<String>,
     glass: &Arc<Glass>,
     printer: &Arc<Printer>,
-    signals: &Signals,
+    stop: &CancellationToken,
 ) -> anyhow::Result<u8> {
+    let mcp_servers = if arguments.in_sandbox || arguments.no_mcp {
+        // An agent inside could not start it: its file is not there.
+        Vec::new()
+    } else {
+        vec![belljar(config, &cwd)?]
+    };
     let mut agent = if arguments.in_sandbox {
         Agent::start_inside(Arc::clone(glass), &arguments.agent, &arguments.env).await?
     } else {
@@ -128,13 +121,12 @@ async fn talk(
         prompts,
         mode: arguments.mode.clone(),
         allow: arguments.allow,
-        // Its file is not in the sandbox, so an agent inside could not start it.
-        mcp_servers: if arguments.in_sandbox || arguments.no_mcp { Vec::new() } else { vec![belljar(config)?] },
+        mcp_servers,
         glass: Arc::clone(glass),
         printer: Arc::clone(printer),
     };
     let limit = arguments.timeout.unwrap_or(Duration::MAX);
-    let ended = conversation.hold(agent.transport(), signals, limit).await;
+    let ended = conversation.hold(agent.transport(), stop, limit).await;
     let status = agent.end().await;
     match ended {
         Ok(ending) => {
@@ -153,11 +145,16 @@ async fn talk(
 }
 
 /// Ourselves as a tool server, whose sandboxes see the project too.
-fn belljar(config: &Config) -> anyhow::Result<agent_client_protocol::v1::schema::McpServer> {
-    use agent_client_protocol::v1::schema::{McpServer, McpServerStdio};
+fn belljar(config: &Config, cwd: &Path) -> anyhow::Result<McpServer> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let mut arguments = vec!["mcp".to_owned(), "--home".to_owned(), config.home.display().to_string()];
-    arguments.extend(["--volumes".to_owned(), config.volumes.join(",")]);
+    let owner = std::fs::metadata(cwd).with_context(|| format!("--cwd {}", cwd.display()))?;
+    // What a volume's sandboxes write must never belong to root.
+    let access = if owner.uid() == 0 || owner.gid() == 0 { "ro" } else { "rw" };
+    let mut volumes = config.volumes.clone();
+    volumes.retain(|spec| !spec.starts_with(&format!("{PROJECT}=")));
+    volumes.push(format!("{PROJECT}={}:{access}", cwd.display()));
+    let settings = ["--home".to_owned(), config.home.display().to_string(), "--volumes".to_owned(), volumes.join(",")];
+    let arguments = std::iter::once("mcp".to_owned()).chain(settings).collect();
     Ok(McpServer::Stdio(McpServerStdio::new("belljar", program).args(arguments)))
 }
 

@@ -36,6 +36,8 @@ struct State {
     out: Box<dyn Write + Send>,
     /// What the last line belongs to, as long as it may go on.
     open: Option<Open>,
+    /// The last character ended a line.
+    at_start: bool,
     titles: HashMap<String, (String, Option<ToolCallStatus>)>,
 }
 
@@ -51,7 +53,7 @@ impl Printer {
     }
 
     fn to(out: Box<dyn Write + Send>, json: bool, terminal: bool) -> Self {
-        let state = State { out, open: None, titles: HashMap::new() };
+        let state = State { out, open: None, at_start: true, titles: HashMap::new() };
         Self { json, colour: terminal && !json, state: Mutex::new(state) }
     }
 
@@ -182,21 +184,23 @@ impl Printer {
         if text.is_empty() {
             return;
         }
+        let ends_line = text.ends_with('\n');
         let text = if kind == Open::Thought { self.dim(&text) } else { text };
         let mut state = self.lock();
-        if state.open.is_some_and(|open| open != kind) {
+        if state.open.is_some_and(|open| open != kind) && !state.at_start {
             let _ = state.out.write_all(b"\n");
         }
-        state.open = Some(kind);
+        (state.open, state.at_start) = (Some(kind), ends_line);
         let _ = state.out.write_all(text.as_bytes());
         let _ = state.out.flush();
     }
 
     fn text(&self, text: &str) {
         let mut state = self.lock();
-        if state.open.take().is_some() {
+        if state.open.take().is_some() && !state.at_start {
             let _ = state.out.write_all(b"\n");
         }
+        state.at_start = true;
         let _ = writeln!(state.out, "{text}");
         let _ = state.out.flush();
     }
