@@ -35,6 +35,9 @@ bench-hub: build ## what a call costs more through the hub than directly
 bench-browser: setup ## the browser beside three other servers, on the same pages and the same Chromium
 	python3 bench/browser/bench.py $(BENCH)
 
+bench-acp: setup ## what the agent adds to a model's own time
+	python3 bench/acp.py $(BENCH_ACP)
+
 load: setup ## many callers on one server for a minute, which is then killed: nothing may be lost
 	python3 bench/load.py $(LOAD)
 

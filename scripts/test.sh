@@ -26,6 +26,7 @@ phases=(
     dashboard
     hub
     toolkits
+    acp
     conformance
     packaging
     chaos
@@ -75,6 +76,9 @@ do_chaos() { python3 chaos/chaos.py --quick --seed 1; }
 
 # A few seconds for everything that reads bytes from others; always the same ones.
 do_fuzz() { FUZZ_SEED=1 scripts/fuzz.sh --seconds 5; }
+# Both sides of ACP: the agent with real clients and a scripted model, the client with real agents.
+do_acp() { tests/acp/run.sh; }
+do_conformance() { tests/conformance/run.sh && tests/conformance/inspector.sh; }
 
 do_dependencies() {
     if ! cargo deny --version >/dev/null 2>&1; then

@@ -1,8 +1,6 @@
 """What the ACP tests share: a home and a project of their own, a scripted model, and the Python SDK's client with every
 message checked."""
 
-import asyncio
-import contextlib
 import json
 import os
 import re
@@ -83,8 +81,8 @@ class AcpTestCase(unittest.IsolatedAsyncioTestCase):
 class Model:
     """The model: aimock, which answers by script in the formats of OpenAI and Anthropic.
 
-    `script("fix it", step, step, …)`: to a prompt that contains these words it answers the first step, to that step's
-    tool results the second, and so on. A step is a text, or a list of texts and tool calls.
+    `script("fix it", step, step, …)`: as long as the last prompt contains these words, it answers the first request with
+    the first step, the second with the second, and so on. A step is a text, or a list of texts and tool calls.
     """
 
     def __init__(self):
@@ -92,23 +90,15 @@ class Model:
         self.fixtures, self.process = [], None
 
     def script(self, words, *steps):
-        match = {"userMessage": words, "hasToolResult": False}
         for number, step in enumerate(steps):
-            parts = [step] if isinstance(step, (str, tuple)) else step
-            blocks, last = [], None
-            for place, part in enumerate(parts):
+            blocks = []
+            for part in [step] if isinstance(step, str) else step:
                 if isinstance(part, str):
                     blocks.append({"type": "text", "text": part})
                 else:
-                    last = f"call_{re.sub('[^a-z]', '_', words.lower())}_{number}_{place}"
-                    blocks.append({"type": "toolCall", "name": part[0], "arguments": part[1], "id": last})
-            self.fixtures.append({"match": match, "response": {"blocks": blocks}})
-            match = {"toolCallId": last}
-        return self
-
-    def answer(self, match, response):
-        """A fixture as aimock has it."""
-        self.fixtures.append({"match": match, "response": response})
+                    blocks.append({"type": "toolCall", "name": part[0], "arguments": part[1]})
+            self.fixtures.append({"match": {"userMessage": words, "sequenceIndex": number},
+                                  "response": {"blocks": blocks}})
         return self
 
     def start(self):
@@ -134,8 +124,7 @@ class Model:
         return (self.directory / "log").read_text()
 
     def environment(self, provider):
-        base = self.url + ("/v1/" if provider == "openai" else "/v1/")
-        return {"BELLJAR_LLM_PROVIDER": provider, "BELLJAR_LLM_BASE_URL": base, "BELLJAR_MODEL": MODELS[provider],
+        return {"BELLJAR_LLM_PROVIDER": provider, "BELLJAR_LLM_BASE_URL": self.url + "/v1/", "BELLJAR_MODEL": MODELS[provider],
                 "OPENAI_API_KEY": "test", "ANTHROPIC_API_KEY": "test"}
 
     def close(self):

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Both sides of ACP: real clients and a scripted model drive `belljar acp`, and `belljar acp-run` drives real agents.
 #
-#   tests/acp/run.sh [NAME...]        all of tests/acp/test_NAME.py and the TypeScript client (node), or these
+#   tests/acp/run.sh [NAME...]        all of tests/acp/test_NAME.py, or these
+#   tests/acp/run.sh record           write the recording in docs/acp-run.md anew
 #
 # BELLJAR names the binary (default: target/release/belljar). The SDKs and the model are installed below target/, once
 # per pinned version. Templates are those of BELLJAR_HOME, by default this machine's own.
@@ -60,6 +61,9 @@ install_python
 install_node
 export ACP_NODE_DIR=$node_dir PYTHONDONTWRITEBYTECODE=1
 
+if [ "${1:-}" = record ]; then
+    exec "$python_dir/bin/python" record.py
+fi
 if [ $# -eq 0 ]; then
     # shellcheck disable=SC2046
     set -- $(ls test_*.py | sed 's/^test_//; s/\.py$//')

@@ -127,7 +127,7 @@ class Log(SessionsTestCase):
 
     async def test_a_session_is_listed_loaded_resumed_and_closed(self):
         self.model.script("remember me", [("run_command", {"command": "echo from the sandbox"})], "I shall.")
-        self.model.script("who am I", "A friend.").start()
+        self.model.script("who am I", "A friend.", "A friend, still.").start()
         async with self.editor() as editor:
             await editor.begin()
             self.assertEqual(await editor.prompt("remember me"), "end_turn")
