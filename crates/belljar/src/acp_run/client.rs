@@ -14,7 +14,7 @@ use agent_client_protocol::{
         ConnectionTo,
         schema::{
             CancelNotification, ClientCapabilities, CreateTerminalRequest, FileSystemCapabilities, Implementation,
-            InitializeRequest, InitializeResponse, KillTerminalRequest, KillTerminalResponse, McpServer,
+            InitializeRequest, InitializeResponse, KillTerminalRequest, KillTerminalResponse, McpServer, Meta,
             NewSessionRequest, NewSessionResponse, PromptRequest, ReadTextFileRequest, ReleaseTerminalRequest,
             ReleaseTerminalResponse, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
             SessionConfigOptionCategory, SessionConfigOptionValue, SessionId, SessionNotification,
@@ -261,8 +261,11 @@ impl Conversation {
 
     async fn greet(&self, agent: &ConnectionTo<Agent>) -> Result<InitializeResponse, Failure> {
         let files = FileSystemCapabilities::new().read_text_file(true).write_text_file(true);
+        // Some agents report by themselves what their programs print, to clients that ask for it so.
+        let reports = Meta::from_iter([("terminal_output".to_owned(), true.into())]);
+        let capabilities = ClientCapabilities::new().fs(files).terminal(true).meta(reports);
         let request = InitializeRequest::new(ProtocolVersion::V1)
-            .client_capabilities(ClientCapabilities::new().fs(files).terminal(true))
+            .client_capabilities(capabilities)
             .client_info(Implementation::new("belljar", env!("CARGO_PKG_VERSION")));
         let asked = self.ask(agent, "initialize", agent.send_request(request).block_task());
         let hello = soon("initialize", asked).await?;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use agent_client_protocol::v1::schema::{
-    ContentBlock, Diff, InitializeResponse, NewSessionResponse, Plan, PlanEntryStatus, RequestPermissionOutcome,
+    ContentBlock, Diff, InitializeResponse, Meta, NewSessionResponse, Plan, PlanEntryStatus, RequestPermissionOutcome,
     RequestPermissionRequest, SessionUpdate, StopReason, ToolCallContent, ToolCallStatus, ToolKind,
 };
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ const MAX_TITLE: usize = 200;
 const MAX_RESULT_LINES: usize = 12;
 const MAX_RESULT: usize = 2000;
 const MAX_PLAN: usize = 50;
-/// Tool calls whose titles are remembered.
+/// Tool calls that are remembered.
 const MAX_CALLS: usize = 10_000;
 
 const DIM: &str = "\x1b[2m";
@@ -38,7 +38,16 @@ struct State {
     open: Option<Open>,
     /// The last character ended a line.
     at_start: bool,
-    titles: HashMap<String, (String, Option<ToolCallStatus>)>,
+    calls: HashMap<String, Call>,
+}
+
+/// A tool call, as far as it is told.
+#[derive(Default)]
+struct Call {
+    title: String,
+    status: Option<ToolCallStatus>,
+    /// What the agent reported of its output: the beginning.
+    output: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,7 +62,7 @@ impl Printer {
     }
 
     fn to(out: Box<dyn Write + Send>, json: bool, terminal: bool) -> Self {
-        let state = State { out, open: None, at_start: true, titles: HashMap::new() };
+        let state = State { out, open: None, at_start: true, calls: HashMap::new() };
         Self { json, colour: terminal && !json, state: Mutex::new(state) }
     }
 
@@ -127,6 +136,9 @@ impl Printer {
             }
             SessionUpdate::ToolCallUpdate(update) => {
                 let fields = &update.fields;
+                if let Some(output) = reported(update.meta.as_ref()) {
+                    self.reported(&update.tool_call_id.0, output);
+                }
                 let content = fields.content.as_deref().unwrap_or_default();
                 self.tool(&update.tool_call_id.0, fields.title.as_deref(), fields.kind, fields.status, content);
             }
@@ -147,34 +159,38 @@ impl Printer {
         status: Option<ToolCallStatus>,
         content: &[ToolCallContent],
     ) {
-        let (line, shown) = {
+        let (line, output) = {
             let mut state = self.lock();
-            if state.titles.len() >= MAX_CALLS && !state.titles.contains_key(id) {
-                return;
-            }
-            let first = !state.titles.contains_key(id);
-            let entry = state.titles.entry(id.to_owned()).or_default();
+            let first = !state.calls.contains_key(id);
+            let Some(call) = state.call(id) else { return };
             if let Some(title) = title {
-                entry.0 = plain(title, MAX_TITLE);
+                call.title = plain(title, MAX_TITLE);
             }
-            let changed = status.is_some() && status != entry.1;
-            entry.1 = status.or(entry.1);
-            let ended = matches!(entry.1, Some(ToolCallStatus::Completed | ToolCallStatus::Failed));
-            let mark = match entry.1 {
-                Some(ToolCallStatus::Completed) => "+",
-                Some(ToolCallStatus::Failed) => "!",
-                _ => "*",
+            let changed = status.is_some() && status != call.status;
+            call.status = status.or(call.status);
+            let (mark, ended) = match call.status {
+                Some(ToolCallStatus::Completed) => ("+", changed),
+                Some(ToolCallStatus::Failed) => ("!", changed),
+                _ => ("*", false),
             };
             let kind = kind.filter(|_| first).map(|kind| format!(" [{}]", words(&format!("{kind:?}"))));
-            let line = format!("{mark} {}{}", entry.0, kind.unwrap_or_default());
+            let line = format!("{mark} {}{}", call.title, kind.unwrap_or_default());
             // Once when it begins and once when it ends.
-            ((first || (changed && ended)).then_some(line), ended && changed)
+            ((first || ended).then_some(line), ended.then(|| std::mem::take(&mut call.output)))
         };
         if let Some(line) = line {
             self.text(&line);
         }
-        if shown {
-            content.iter().map(result).filter(|text| !text.is_empty()).for_each(|text| self.text(&self.dim(&text)));
+        if let Some(output) = output {
+            let shown = std::iter::once(indented(&lines(&output, MAX_RESULT))).chain(content.iter().map(result));
+            shown.filter(|text| !text.is_empty()).for_each(|text| self.text(&self.dim(&text)));
+        }
+    }
+
+    fn reported(&self, id: &str, output: &str) {
+        if let Some(call) = self.lock().call(id) {
+            let room = (4 * MAX_RESULT).saturating_sub(call.output.len());
+            call.output.push_str(&output[..output.floor_char_boundary(room)]);
         }
     }
 
@@ -225,6 +241,19 @@ impl Printer {
     fn bold(&self, text: &str) -> String {
         if self.colour { format!("{BOLD}{text}{RESET}") } else { text.to_owned() }
     }
+}
+
+impl State {
+    /// `None` when there are too many.
+    fn call(&mut self, id: &str) -> Option<&mut Call> {
+        let room = self.calls.len() < MAX_CALLS || self.calls.contains_key(id);
+        room.then(|| self.calls.entry(id.to_owned()).or_default())
+    }
+}
+
+/// A convention between agents and editors: what a terminal shows travels in `_meta`.
+fn reported(meta: Option<&Meta>) -> Option<&str> {
+    meta?.get("terminal_output")?.get("data")?.as_str()
 }
 
 fn stop_reason(reason: StopReason) -> String {

@@ -52,6 +52,13 @@ fn printed(json: bool) -> String {
     let diff = Diff::new("/home/ann/shop/a.py", "a\nB\nc\n").old_text("a\nb\nc\n".to_owned());
     let fields = ToolCallUpdateFields::new().status(ToolCallStatus::Failed).content(vec![diff.into()]);
     printer.update(&SessionUpdate::ToolCallUpdate(ToolCallUpdate::new("c2", fields)));
+    let run = ToolCall::new("c3", "`pytest`").kind(ToolKind::Execute).status(ToolCallStatus::InProgress);
+    printer.update(&SessionUpdate::ToolCall(run));
+    let output = Meta::from_iter([("terminal_output".to_owned(), json!({"data": "1 passed\x1b[0m\n"}))]);
+    let update = ToolCallUpdate::new("c3", ToolCallUpdateFields::new()).meta(output);
+    printer.update(&SessionUpdate::ToolCallUpdate(update));
+    let fields = ToolCallUpdateFields::new().status(ToolCallStatus::Completed);
+    printer.update(&SessionUpdate::ToolCallUpdate(ToolCallUpdate::new("c3", fields)));
     printer.update(&message("Done"));
     printer.ended(&Ending::Stopped(StopReason::EndTurn));
     let bytes = paper.0.lock().unwrap().clone();
