@@ -2,6 +2,7 @@
 checks every message."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import tempfile
@@ -68,7 +69,9 @@ class Editor:
                 self.process.kill()
                 raise
         if getattr(self, "agent", None):
-            await self.agent.close()
+            # An agent that was killed is not there to say goodbye to.
+            with contextlib.suppress(ConnectionError):
+                await self.agent.close()
             self.agent = None
         if not self.stderr.closed:
             self.stderr.close()

@@ -117,6 +117,22 @@ class Files(TurnsTestCase):
             self.assertEqual(editor.saved, {"calc.py": CALC.replace("a - b", "a + b")})
         self.assertIn("a * b", json.dumps(self.requests()))
 
+    async def test_what_is_attached_to_a_prompt_reaches_the_model(self):
+        self.model.script("look at this", "I see.").start()
+        pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+        async with self.editor() as editor:
+            await editor.begin()
+            answer = await editor.within(editor.agent.prompt(session_id=editor.id, prompt=[
+                acp.text_block("look at this"), acp.image_block(pixel, "image/png"),
+                acp.resource_block(acp.embedded_text_resource("file:///unsaved.py", "print('not saved yet')"))]))
+            self.assertEqual(answer.stop_reason, "end_turn")
+            with self.assertRaises(acp.RequestError) as refused:
+                await editor.within(editor.agent.prompt(session_id=editor.id, prompt=[acp.audio_block("AAAA", "audio/wav")]))
+            self.assertEqual(refused.exception.code, -32602)
+        asked = json.dumps(self.requests()[-1]["body"])
+        for part in (pixel, "unsaved.py", "print('not saved yet')"):
+            self.assertIn(part, asked)
+
     async def test_the_project_is_all_there_is(self):
         (self.project.path / "link").symlink_to("/etc")
         outside = [("read_file", {"path": path}) for path in ("/etc/hostname", "../x", "link/hostname")]

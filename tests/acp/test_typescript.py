@@ -21,16 +21,19 @@ class TypeScript(AcpTestCase):
         model = Model()
         self.addCleanup(model.close)
         model.script("change it", [("read_file", {"path": "a.txt"})], [EDIT],
-                     [("run_command", {"command": "cat a.txt"})], [("near__shout", {"text": "bye"})], "Changed.")
+                     [("run_command", {"command": "cat a.txt"})], [("near__shout", {"text": "bye"})],
+                     [("far__count", {"text": "one two three four"})], "Changed.")
         model.script("undo it", [("write_file", {"path": "a.txt", "content": "gone"})], "Kept.").start()
-        near = servers.stdio("near")
+        near, far = servers.stdio("near"), servers.Http()
+        self.addCleanup(far.close)
         task = {
             "command": [BELLJAR, "acp", "--pool-size", "1", "--pool-languages", "python"],
             "env": self.home.environment(model.environment(provider)),
             "cwd": str(self.project.path),
-            "mcpServers": [{"name": near.name, "command": near.command, "args": near.args, "env": []}],
+            "mcpServers": [{"name": near.name, "command": near.command, "args": near.args, "env": []},
+                           {"type": "http", "name": "far", "url": far.url, "headers": []}],
             "prompts": ["change it", "undo it"],
-            "answers": ["allow_once", "allow_always", "allow_once", "reject_once"],
+            "answers": ["allow_once", "allow_always", "allow_once", "allow_always", "reject_once"],
         }
         done = subprocess.run([NODE, NODE_DIR / "client.mjs", json.dumps(task)], capture_output=True, text=True,
                               timeout=LIMIT, cwd=NODE_DIR)
@@ -43,7 +46,7 @@ class TypeScript(AcpTestCase):
         self.assertEqual(record.problems, [])
         saw = next(line["saw"] for line in lines if "saw" in line)
         self.assertEqual((saw["reasons"], saw["mode"], saw["listed"]), (["end_turn", "end_turn"], "ask", 1), saw)
-        self.assertEqual(len(saw["asked"]), 4, saw)
+        self.assertEqual(len(saw["asked"]), 5, saw)
         self.assertEqual(self.project.read("a.txt"), "one\n2\nthree\n")
         self.assertIn("Changed.Kept.", record.text().replace("\n", ""))
         self.assertIn("BYE", json.dumps(record.calls()))
