@@ -65,19 +65,22 @@ if [ "${1:-}" = record ]; then
     exec "$python_dir/bin/python" record.py
 fi
 if [ $# -eq 0 ]; then
+    # The longest first, so that the rest fits beside it.
     # shellcheck disable=SC2046
-    set -- $(ls test_*.py | sed 's/^test_//; s/\.py$//')
+    set -- run $(ls test_*.py | sed 's/^test_//; s/\.py$//' | grep -vx run)
 fi
-failed=() times=()
-for name in "$@"; do
-    echo "== $name"
-    began=$(date +%s%N)
-    "$python_dir/bin/python" -m unittest "test_$name" || failed+=("$name")
-    times+=("$(printf '%-12s %6.1f s' "$name" "$((($(date +%s%N) - began) / 100000000))e-1")")
-done
-echo
-printf '%s\n' "${times[@]}"
-if [ ${#failed[@]} -gt 0 ]; then
-    echo "failed: ${failed[*]}" >&2
+
+# one NAME: a test file, told about when it is done.
+one() {
+    local began=$EPOCHREALTIME output status=0
+    output=$("$python_dir/bin/python" -m unittest "test_$1" 2>&1) || status=1
+    printf '== %s: %.1f s\n%s\n\n' "$1" "$(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { print b - a }')" "$output"
+    return "$status"
+}
+export -f one
+export python_dir
+# Two at a time: much of it is waiting.
+if ! printf '%s\n' "$@" | xargs -P 2 -I {} bash -c 'one {}'; then
+    echo "some of these failed: $*" >&2
     exit 1
 fi

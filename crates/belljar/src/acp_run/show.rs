@@ -306,7 +306,7 @@ fn indented(text: &str) -> String {
     if all > MAX_RESULT_LINES {
         shown.push(format!("    … {} more lines", all - MAX_RESULT_LINES));
     }
-    shown.join("\n")
+    shown.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
 }
 
 fn planned(plan: &Plan) -> String {
