@@ -94,7 +94,11 @@ impl Agent {
         Ok(Self { program: Program::OnHost(child), wires: Some((Box::new(stdout), Box::new(stdin))), words })
     }
 
-    pub(super) async fn start_inside(glass: Arc<Glass>, command: &str, env: &[String]) -> anyhow::Result<Self> {
+    pub(super) async fn start_inside(
+        glass: Arc<Glass>,
+        command: &str,
+        env: &[String],
+    ) -> anyhow::Result<Self> {
         let words = Words::default();
         let (inside, reader, writer) = Inside::start(glass, command, env, words.clone()).await?;
         Ok(Self { program: Program::Inside(inside), wires: Some((reader, writer)), words })
@@ -104,7 +108,8 @@ impl Agent {
     pub(super) fn transport(&mut self) -> impl ConnectTo<Client> + use<> {
         let (reader, writer) =
             self.wires.take().unwrap_or_else(|| (Box::new(tokio::io::empty()), Box::new(tokio::io::sink())));
-        let incoming = Incoming { lines: Cutter::new(reader, MAX_LINE), left: MAX_TOTAL, words: self.words.clone() };
+        let incoming =
+            Incoming { lines: Cutter::new(reader, MAX_LINE), left: MAX_TOTAL, words: self.words.clone() };
         let incoming = futures::stream::try_unfold(incoming, |mut incoming| async {
             Ok(incoming.next().await?.map(|line| (line, incoming)))
         });
@@ -167,7 +172,9 @@ impl Incoming {
         loop {
             let line = match self.lines.next().await? {
                 Line::Whole(line) => line,
-                Line::TooLong => return Err(io::Error::other(format!("it sent a line of more than {MAX_LINE} bytes"))),
+                Line::TooLong => {
+                    return Err(io::Error::other(format!("it sent a line of more than {MAX_LINE} bytes")));
+                }
                 Line::End => return Ok(None),
             };
             let Some(left) = self.left.checked_sub(line.len() as u64) else {

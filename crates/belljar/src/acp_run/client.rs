@@ -13,13 +13,14 @@ use agent_client_protocol::{
     v1::{
         ConnectionTo,
         schema::{
-            CancelNotification, ClientCapabilities, CreateTerminalRequest, FileSystemCapabilities, Implementation,
-            InitializeRequest, InitializeResponse, KillTerminalRequest, KillTerminalResponse, McpServer, Meta,
-            NewSessionRequest, NewSessionResponse, PromptRequest, ReadTextFileRequest, ReleaseTerminalRequest,
-            ReleaseTerminalResponse, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
-            SessionConfigOptionCategory, SessionConfigOptionValue, SessionId, SessionNotification,
-            SetSessionConfigOptionRequest, SetSessionModeRequest, StopReason, TerminalOutputRequest,
-            WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest,
+            CancelNotification, ClientCapabilities, CreateTerminalRequest, FileSystemCapabilities,
+            Implementation, InitializeRequest, InitializeResponse, KillTerminalRequest, KillTerminalResponse,
+            McpServer, Meta, NewSessionRequest, NewSessionResponse, PromptRequest, ReadTextFileRequest,
+            ReleaseTerminalRequest, ReleaseTerminalResponse, RequestPermissionOutcome,
+            RequestPermissionRequest, RequestPermissionResponse, SessionConfigOptionCategory,
+            SessionConfigOptionValue, SessionId, SessionNotification, SetSessionConfigOptionRequest,
+            SetSessionModeRequest, StopReason, TerminalOutputRequest, WaitForTerminalExitRequest,
+            WaitForTerminalExitResponse, WriteTextFileRequest,
         },
     },
 };
@@ -92,7 +93,10 @@ impl Servant {
         Err(refused("there is no such session".into()))
     }
 
-    async fn permission(&self, request: RequestPermissionRequest) -> Result<RequestPermissionResponse, Error> {
+    async fn permission(
+        &self,
+        request: RequestPermissionRequest,
+    ) -> Result<RequestPermissionResponse, Error> {
         self.check(&request.session_id)?;
         let outcome = match permission::decide(self.allow, &request) {
             Some(outcome) => outcome,
@@ -117,7 +121,8 @@ macro_rules! serve {
         async move |$given: $request, responder, _cx: ConnectionTo<Agent>| {
             let $inner = servant.clone();
             let Ok(place) = Arc::clone(&servant.places).try_acquire_owned() else {
-                return responder.respond_with_error(refused(format!("more than {MAX_REQUESTS} requests at once")));
+                return responder
+                    .respond_with_error(refused(format!("more than {MAX_REQUESTS} requests at once")));
             };
             tokio::spawn(async move {
                 let answer = match $inner.check(&$given.session_id) {
@@ -161,7 +166,9 @@ impl Conversation {
                 agent_client_protocol::on_receive_notification!(),
             )
             .on_receive_request(
-                serve!(servant, RequestPermissionRequest, async |servant, request| servant.permission(request).await),
+                serve!(servant, RequestPermissionRequest, async |servant, request| servant
+                    .permission(request)
+                    .await),
                 agent_client_protocol::on_receive_request!(),
             )
             .on_receive_request(
@@ -194,19 +201,31 @@ impl Conversation {
             )
             .on_receive_request(
                 serve!(servant, WaitForTerminalExitRequest, async |servant, request| {
-                    servant.glass.wait_for_exit(&request.terminal_id).await.map(WaitForTerminalExitResponse::new)
+                    servant
+                        .glass
+                        .wait_for_exit(&request.terminal_id)
+                        .await
+                        .map(WaitForTerminalExitResponse::new)
                 }),
                 agent_client_protocol::on_receive_request!(),
             )
             .on_receive_request(
                 serve!(servant, KillTerminalRequest, async |servant, request| {
-                    servant.glass.kill_terminal(&request.terminal_id).await.map(|()| KillTerminalResponse::new())
+                    servant
+                        .glass
+                        .kill_terminal(&request.terminal_id)
+                        .await
+                        .map(|()| KillTerminalResponse::new())
                 }),
                 agent_client_protocol::on_receive_request!(),
             )
             .on_receive_request(
                 serve!(servant, ReleaseTerminalRequest, async |servant, request| {
-                    servant.glass.release_terminal(&request.terminal_id).await.map(|()| ReleaseTerminalResponse::new())
+                    servant
+                        .glass
+                        .release_terminal(&request.terminal_id)
+                        .await
+                        .map(|()| ReleaseTerminalResponse::new())
                 }),
                 agent_client_protocol::on_receive_request!(),
             );
@@ -236,7 +255,10 @@ impl Conversation {
             for prompt in &self.prompts {
                 self.printer.prompt(prompt);
                 let request = PromptRequest::new(session.session_id.clone(), vec![prompt.as_str().into()]);
-                reason = self.ask(agent, "session/prompt", agent.send_request(request).block_task()).await?.stop_reason;
+                reason = self
+                    .ask(agent, "session/prompt", agent.send_request(request).block_task())
+                    .await?
+                    .stop_reason;
                 if reason != StopReason::EndTurn {
                     break;
                 }
@@ -277,7 +299,11 @@ impl Conversation {
         Ok(hello)
     }
 
-    async fn begin(&self, agent: &ConnectionTo<Agent>, hello: &InitializeResponse) -> Result<NewSessionResponse, Failure> {
+    async fn begin(
+        &self,
+        agent: &ConnectionTo<Agent>,
+        hello: &InitializeResponse,
+    ) -> Result<NewSessionResponse, Failure> {
         let request = NewSessionRequest::new(self.cwd.clone()).mcp_servers(self.mcp_servers.clone());
         let asked = self.ask(agent, "session/new", agent.send_request(request).block_task());
         let session = soon("session/new", asked).await.map_err(|mut failure| {
@@ -292,25 +318,36 @@ impl Conversation {
     }
 
     /// By `session/set_mode`, or by the config option that stands for it.
-    async fn choose_mode(&self, agent: &ConnectionTo<Agent>, session: &NewSessionResponse) -> Result<(), Failure> {
+    async fn choose_mode(
+        &self,
+        agent: &ConnectionTo<Agent>,
+        session: &NewSessionResponse,
+    ) -> Result<(), Failure> {
         let Some(mode) = &self.mode else { return Ok(()) };
         let id = session.session_id.clone();
         let modes = session.modes.as_ref().map(|modes| &modes.available_modes[..]).unwrap_or_default();
         if modes.iter().any(|offered| *offered.id.0 == **mode) {
             let request = SetSessionModeRequest::new(id, mode.clone());
-            return self.ask(agent, "session/set_mode", agent.send_request(request).block_task()).await.map(drop);
+            return self
+                .ask(agent, "session/set_mode", agent.send_request(request).block_task())
+                .await
+                .map(drop);
         }
         let options = session.config_options.as_deref().unwrap_or_default();
         let option = options.iter().find(|o| o.category == Some(SessionConfigOptionCategory::Mode));
         if let Some(option) = option.filter(|_| modes.is_empty()) {
             let value = SessionConfigOptionValue::value_id(mode.clone());
             let request = SetSessionConfigOptionRequest::new(id, option.id.clone(), value);
-            let asked = self.ask(agent, "session/set_config_option", agent.send_request(request).block_task());
+            let asked =
+                self.ask(agent, "session/set_config_option", agent.send_request(request).block_task());
             return asked.await.map(drop);
         }
         let offered: Vec<_> = modes.iter().take(20).map(|mode| plain(&mode.id.0, 60)).collect();
         let offered = if offered.is_empty() { "none".into() } else { offered.join(", ") };
-        Err(Failure { what: format!("--mode {mode}: the agent has no such mode, but {offered}"), connection_lost: false })
+        Err(Failure {
+            what: format!("--mode {mode}: the agent has no such mode, but {offered}"),
+            connection_lost: false,
+        })
     }
 
     async fn ask<T>(
@@ -341,6 +378,9 @@ async fn soon<T>(method: &str, asked: impl Future<Output = Result<T, Failure>>) 
 
 fn lost(error: &Error) -> Failure {
     let data = error.data.as_ref().map(|data| format!(": {data}")).unwrap_or_default();
-    let what = format!("the connection to the agent failed: {}", plain(&format!("{}{data}", error.message), MAX_ERROR));
+    let what = format!(
+        "the connection to the agent failed: {}",
+        plain(&format!("{}{data}", error.message), MAX_ERROR)
+    );
     Failure { what, connection_lost: true }
 }

@@ -10,8 +10,8 @@ use std::{
 use agent_client_protocol::{
     Error,
     v1::schema::{
-        CreateTerminalRequest, CreateTerminalResponse, ReadTextFileRequest, ReadTextFileResponse, TerminalExitStatus,
-        TerminalId, TerminalOutputResponse, WriteTextFileRequest, WriteTextFileResponse,
+        CreateTerminalRequest, CreateTerminalResponse, ReadTextFileRequest, ReadTextFileResponse,
+        TerminalExitStatus, TerminalId, TerminalOutputResponse, WriteTextFileRequest, WriteTextFileResponse,
     },
 };
 use belljar_sandbox::{Caller, Language, NewContext, SandboxService};
@@ -53,7 +53,8 @@ impl Glass {
     pub(super) async fn context(&self) -> Result<&str, belljar_sandbox::Error> {
         let make = || async {
             let description = "an ACP agent's files and terminals".into();
-            let new = NewContext { name: "acp".into(), language: Language::Python, description, flavor: None };
+            let new =
+                NewContext { name: "acp".into(), language: Language::Python, description, flavor: None };
             Ok(self.service.create_context(&self.caller, new).await?.id)
         };
         self.context.get_or_try_init(make).await.map(String::as_str)
@@ -79,7 +80,9 @@ impl Glass {
         let path = self.inside(&request.path)?;
         let size = request.content.len();
         if size > MAX_FILE {
-            return Err(refused(format!("{size} bytes are too many for one file, at most {MAX_FILE} are written")));
+            return Err(refused(format!(
+                "{size} bytes are too many for one file, at most {MAX_FILE} are written"
+            )));
         }
         let context = self.context().await.map_err(told)?;
         let written = self.service.write_file(&self.caller, context, &path, request.content.as_bytes()).await;
@@ -87,15 +90,21 @@ impl Glass {
         Ok(WriteTextFileResponse::new())
     }
 
-    pub(super) async fn create_terminal(&self, request: CreateTerminalRequest) -> Result<CreateTerminalResponse, Error> {
+    pub(super) async fn create_terminal(
+        &self,
+        request: CreateTerminalRequest,
+    ) -> Result<CreateTerminalResponse, Error> {
         if lock(&self.terminals).len() >= MAX_TERMINALS {
             return Err(refused(format!("there are {MAX_TERMINALS} terminals already: release one first")));
         }
-        let cwd = request.cwd.as_deref().map_or_else(|| Ok(PROJECT_INSIDE.to_owned()), |cwd| self.inside(cwd))?;
+        let cwd =
+            request.cwd.as_deref().map_or_else(|| Ok(PROJECT_INSIDE.to_owned()), |cwd| self.inside(cwd))?;
         let context = self.context().await.map_err(told)?.to_owned();
         let translate = |text: &str| translated(text, &self.project);
         let service = Arc::clone(&self.service);
-        let terminal = Terminal::start(service, self.caller.clone(), context, cwd, &request, translate).await.map_err(told)?;
+        let terminal = Terminal::start(service, self.caller.clone(), context, cwd, &request, translate)
+            .await
+            .map_err(told)?;
         let id = TerminalId::new(format!("term-{}", uuid::Uuid::new_v4()));
         lock(&self.terminals).insert(id.clone(), Arc::new(terminal));
         Ok(CreateTerminalResponse::new(id))
@@ -196,7 +205,9 @@ fn told(error: belljar_sandbox::Error) -> Error {
 
 fn file_error(error: belljar_sandbox::Error, path: &Path) -> Error {
     match error {
-        belljar_sandbox::Error::FileNotFound(_) => Error::new(NOT_FOUND, format!("there is no file {}", path.display())),
+        belljar_sandbox::Error::FileNotFound(_) => {
+            Error::new(NOT_FOUND, format!("there is no file {}", path.display()))
+        }
         belljar_sandbox::Error::PathNotAllowed { why, .. } => refused(format!("{}: {why}", path.display())),
         other => told(other),
     }
@@ -212,7 +223,9 @@ mod tests {
         assert_eq!(place("/home/ann/shop/src/main.rs").as_deref(), Some("/volumes/project/src/main.rs"));
         assert_eq!(place("/home/ann/shop").as_deref(), Some("/volumes/project"));
         assert_eq!(place("/home/ann/shop/a/../b").as_deref(), Some("/volumes/project/b"));
-        for outside in ["src/main.rs", "/home/ann/shopping", "/home/ann/shop/../.ssh/id", "/etc/passwd", "/", ""] {
+        for outside in
+            ["src/main.rs", "/home/ann/shopping", "/home/ann/shop/../.ssh/id", "/etc/passwd", "/", ""]
+        {
             assert_eq!(place(outside), None, "{outside:?}");
         }
     }
@@ -222,7 +235,10 @@ mod tests {
         let translated = |text: &str| super::translated(text, Path::new("/home/ann/shop"));
         assert_eq!(translated("cd /home/ann/shop && ls"), "cd /volumes/project && ls");
         assert_eq!(translated("'/home/ann/shop/a b'"), "'/volumes/project/a b'");
-        assert_eq!(translated("--root=/home/ann/shop:/home/ann/shop"), "--root=/volumes/project:/volumes/project");
+        assert_eq!(
+            translated("--root=/home/ann/shop:/home/ann/shop"),
+            "--root=/volumes/project:/volumes/project"
+        );
         for same in ["ls /home/ann/shopping", "ls /mnt/home/ann/shop", "echo é", ""] {
             assert_eq!(translated(same), same);
         }

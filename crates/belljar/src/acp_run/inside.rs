@@ -37,7 +37,8 @@ impl Inside {
         words: Words,
     ) -> anyhow::Result<(Self, Reader, Writer)> {
         let variable = |name: &String| {
-            let value = std::env::var(name).with_context(|| format!("--env {name}: it is not set, or not UTF-8"))?;
+            let value =
+                std::env::var(name).with_context(|| format!("--env {name}: it is not set, or not UTF-8"))?;
             Ok((name.clone(), value))
         };
         let request = SpawnRequest {
@@ -49,7 +50,8 @@ impl Inside {
         };
         let context = glass.context().await?.to_owned();
         let started = glass.service.spawn(&glass.caller, &context, request).await;
-        let process = started.with_context(|| format!("cannot start the agent {command:?} in the sandbox"))?.id;
+        let process =
+            started.with_context(|| format!("cannot start the agent {command:?} in the sandbox"))?.id;
         let (stdout, ours) = tokio::io::duplex(PIPE);
         let (theirs, stdin) = tokio::io::duplex(PIPE);
         let (stderr, heard) = tokio::io::duplex(PIPE);
@@ -80,7 +82,8 @@ async fn read(
     let (mut stdout_offset, mut stderr_offset) = (0, 0);
     loop {
         let request = PollRequest { stdout_offset, stderr_offset, limit: PIPE, wait: POLL_WAIT };
-        let polled = glass.service.poll_process(&glass.caller, context, &process, request, CancellationToken::new());
+        let polled =
+            glass.service.poll_process(&glass.caller, context, &process, request, CancellationToken::new());
         let polled = polled.await.ok()?;
         (stdout_offset, stderr_offset) = (polled.stdout.next, polled.stderr.next);
         // Whoever listened has left; the agent goes on until it is ended.

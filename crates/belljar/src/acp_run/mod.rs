@@ -55,7 +55,8 @@ pub(crate) fn run(mut config: Config, arguments: AcpRunArguments) -> anyhow::Res
 
 /// The agent and the sandbox must mean the same directory, so links are followed now and never again.
 fn project(given: &Path) -> anyhow::Result<PathBuf> {
-    let cwd = given.canonicalize().with_context(|| format!("--cwd {}: no such directory", given.display()))?;
+    let cwd =
+        given.canonicalize().with_context(|| format!("--cwd {}: no such directory", given.display()))?;
     if !cwd.is_dir() {
         bail!("--cwd {}: not a directory", given.display());
     }
@@ -153,7 +154,8 @@ fn belljar(config: &Config, cwd: &Path) -> anyhow::Result<McpServer> {
     let mut volumes = config.volumes.clone();
     volumes.retain(|spec| !spec.starts_with(&format!("{PROJECT}=")));
     volumes.push(format!("{PROJECT}={}:{access}", cwd.display()));
-    let settings = ["--home".to_owned(), config.home.display().to_string(), "--volumes".to_owned(), volumes.join(",")];
+    let settings =
+        ["--home".to_owned(), config.home.display().to_string(), "--volumes".to_owned(), volumes.join(",")];
     let arguments = std::iter::once("mcp".to_owned()).chain(settings).collect();
     Ok(McpServer::Stdio(McpServerStdio::new("belljar", program).args(arguments)))
 }

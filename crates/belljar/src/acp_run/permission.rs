@@ -82,8 +82,13 @@ mod tests {
 
     fn request(kind: ToolKind, offered: &[PermissionOptionKind]) -> RequestPermissionRequest {
         let fields = ToolCallUpdateFields::new().kind(kind);
-        let option = |kind: &PermissionOptionKind| PermissionOption::new(format!("{kind:?}"), "Yes, surely", *kind);
-        RequestPermissionRequest::new("s", ToolCallUpdate::new("t", fields), offered.iter().map(option).collect())
+        let option =
+            |kind: &PermissionOptionKind| PermissionOption::new(format!("{kind:?}"), "Yes, surely", *kind);
+        RequestPermissionRequest::new(
+            "s",
+            ToolCallUpdate::new("t", fields),
+            offered.iter().map(option).collect(),
+        )
     }
 
     fn chosen(allow: Allow, kind: ToolKind, offered: &[PermissionOptionKind]) -> String {

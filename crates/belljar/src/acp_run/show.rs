@@ -7,8 +7,9 @@ use std::{
 };
 
 use agent_client_protocol::v1::schema::{
-    ContentBlock, Diff, InitializeResponse, Meta, NewSessionResponse, Plan, PlanEntryStatus, RequestPermissionOutcome,
-    RequestPermissionRequest, SessionUpdate, StopReason, ToolCallContent, ToolCallStatus, ToolKind,
+    ContentBlock, Diff, InitializeResponse, Meta, NewSessionResponse, Plan, PlanEntryStatus,
+    RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallContent,
+    ToolCallStatus, ToolKind,
 };
 use serde_json::{Value, json};
 
@@ -69,7 +70,8 @@ impl Printer {
     pub(super) fn greeted(&self, hello: &InitializeResponse) {
         self.event("agent", json!(hello), || {
             let info = hello.agent_info.as_ref();
-            let name = info.map_or("an agent without a name".into(), |info| format!("{} {}", info.name, info.version));
+            let name = info
+                .map_or("an agent without a name".into(), |info| format!("{} {}", info.name, info.version));
             Some(self.dim(&format!("agent: {}", plain(&name, MAX_TITLE))))
         });
     }
@@ -132,7 +134,13 @@ impl Printer {
             SessionUpdate::AgentMessageChunk(chunk) => self.stream(Open::Message, &block(&chunk.content)),
             SessionUpdate::AgentThoughtChunk(chunk) => self.stream(Open::Thought, &block(&chunk.content)),
             SessionUpdate::ToolCall(call) => {
-                self.tool(&call.tool_call_id.0, Some(&call.title), Some(call.kind), Some(call.status), &call.content);
+                self.tool(
+                    &call.tool_call_id.0,
+                    Some(&call.title),
+                    Some(call.kind),
+                    Some(call.status),
+                    &call.content,
+                );
             }
             SessionUpdate::ToolCallUpdate(update) => {
                 let fields = &update.fields;
@@ -140,7 +148,13 @@ impl Printer {
                     self.reported(&update.tool_call_id.0, output);
                 }
                 let content = fields.content.as_deref().unwrap_or_default();
-                self.tool(&update.tool_call_id.0, fields.title.as_deref(), fields.kind, fields.status, content);
+                self.tool(
+                    &update.tool_call_id.0,
+                    fields.title.as_deref(),
+                    fields.kind,
+                    fields.status,
+                    content,
+                );
             }
             SessionUpdate::Plan(plan) => self.text(&planned(plan)),
             SessionUpdate::CurrentModeUpdate(mode) => {
@@ -182,7 +196,8 @@ impl Printer {
             self.text(&line);
         }
         if let Some(output) = output {
-            let shown = std::iter::once(indented(&lines(&output, MAX_RESULT))).chain(content.iter().map(result));
+            let shown =
+                std::iter::once(indented(&lines(&output, MAX_RESULT))).chain(content.iter().map(result));
             shown.filter(|text| !text.is_empty()).for_each(|text| self.text(&self.dim(&text)));
         }
     }
@@ -302,7 +317,8 @@ fn changed(diff: &Diff) -> String {
 
 fn indented(text: &str) -> String {
     let all = text.trim_end().lines().count();
-    let mut shown: Vec<_> = text.trim_end().lines().take(MAX_RESULT_LINES).map(|line| format!("    {line}")).collect();
+    let mut shown: Vec<_> =
+        text.trim_end().lines().take(MAX_RESULT_LINES).map(|line| format!("    {line}")).collect();
     if all > MAX_RESULT_LINES {
         shown.push(format!("    … {} more lines", all - MAX_RESULT_LINES));
     }

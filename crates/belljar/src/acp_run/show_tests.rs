@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use agent_client_protocol::v1::schema::{
-    ContentChunk, PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority, SelectedPermissionOutcome,
-    ToolCall, ToolCallUpdate, ToolCallUpdateFields,
+    ContentChunk, PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority,
+    SelectedPermissionOutcome, ToolCall, ToolCallUpdate, ToolCallUpdateFields,
 };
 
 use super::*;
@@ -35,7 +35,8 @@ fn printed(json: bool) -> String {
     printer.update(&message("I will \x1b[2Jread"));
     printer.update(&message(" it.\n"));
     let step = |text: &str, status| PlanEntry::new(text, PlanEntryPriority::High, status);
-    let steps = vec![step("read", PlanEntryStatus::Completed), step("edit\n\u{202e}it", PlanEntryStatus::Pending)];
+    let steps =
+        vec![step("read", PlanEntryStatus::Completed), step("edit\n\u{202e}it", PlanEntryStatus::Pending)];
     printer.update(&SessionUpdate::Plan(Plan::new(steps)));
     printer.update(&SessionUpdate::ToolCall(ToolCall::new("c1", "Read a.py").kind(ToolKind::Read)));
     printer.served("read", "/home/ann/shop/a.py");
@@ -84,7 +85,10 @@ fn a_session_as_json_is_one_object_per_line() {
 
 #[test]
 fn nothing_from_an_agent_moves_the_cursor() {
-    assert_eq!(plain("a\x1b[31m\x07\u{9b}b\r\nc\td\u{202e}", 100), "a\u{fffd}[31m\u{fffd}\u{fffd}b c d\u{fffd}");
+    assert_eq!(
+        plain("a\x1b[31m\x07\u{9b}b\r\nc\td\u{202e}", 100),
+        "a\u{fffd}[31m\u{fffd}\u{fffd}b c d\u{fffd}"
+    );
     assert_eq!(plain("ééé", 2), "éé…");
     assert_eq!(lines("a\r\nb\n", 100), "a\nb\n");
     assert_eq!(words("AllowAlways"), "allow always");

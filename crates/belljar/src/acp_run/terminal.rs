@@ -36,13 +36,16 @@ impl Terminal {
         request: &CreateTerminalRequest,
         translate: impl Fn(&str) -> String,
     ) -> Result<Self, Error> {
-        let env = request.env.iter().map(|variable| (variable.name.clone(), translate(&variable.value))).collect();
+        let env =
+            request.env.iter().map(|variable| (variable.name.clone(), translate(&variable.value))).collect();
         let argv = command_line(request, translate);
         let spawn = SpawnRequest { argv, cwd: Some(cwd), env, ..SpawnRequest::default() };
         let process = service.spawn(&caller, &context, spawn).await?.id;
         // Nobody types here: whoever reads its standard input shall find the end of it.
         let _ = service.write_process(&caller, &context, &process, &[], true).await;
-        let limit = request.output_byte_limit.map_or(DEFAULT_OUTPUT, |limit| usize::try_from(limit).unwrap_or(MAX_OUTPUT));
+        let limit = request
+            .output_byte_limit
+            .map_or(DEFAULT_OUTPUT, |limit| usize::try_from(limit).unwrap_or(MAX_OUTPUT));
         let output = Arc::new(Mutex::new(Tail::new(limit.min(MAX_OUTPUT))));
         let (sender, status) = watch::channel(None);
         let terminal = Self { service, caller, context, process, output, status };
@@ -75,7 +78,10 @@ impl Terminal {
     pub(super) async fn kill(&self) {
         if self.status.borrow().is_none() {
             // It has just ended by itself, or its sandbox has.
-            let _ = self.service.signal_process(&self.caller, &self.context, &self.process, SignalName::Kill).await;
+            let _ = self
+                .service
+                .signal_process(&self.caller, &self.context, &self.process, SignalName::Kill)
+                .await;
         }
     }
 }
@@ -100,9 +106,11 @@ impl Follower {
     async fn follow(self, status: watch::Sender<Option<TerminalExitStatus>>) {
         let mut offset = 0;
         loop {
-            let request = PollRequest { stdout_offset: offset, stderr_offset: 0, limit: POLL_BYTES, wait: POLL_WAIT };
+            let request =
+                PollRequest { stdout_offset: offset, stderr_offset: 0, limit: POLL_BYTES, wait: POLL_WAIT };
             let cancel = CancellationToken::new();
-            let polled = self.service.poll_process(&self.caller, &self.context, &self.process, request, cancel).await;
+            let polled =
+                self.service.poll_process(&self.caller, &self.context, &self.process, request, cancel).await;
             let Ok(polled) = polled else {
                 lock(&self.output).add("\nthe sandbox has ended\n");
                 status.send_replace(Some(lost()));
@@ -123,7 +131,9 @@ fn exit_status(process: &ProcessStatus) -> Option<TerminalExitStatus> {
     match process.state {
         ProcessState::Running => None,
         ProcessState::Exited { code } => Some(TerminalExitStatus::new().exit_code(code as u32)),
-        ProcessState::Signaled { signal } => Some(TerminalExitStatus::new().signal(format!("signal {signal}"))),
+        ProcessState::Signaled { signal } => {
+            Some(TerminalExitStatus::new().signal(format!("signal {signal}")))
+        }
         ProcessState::TimedOut => Some(TerminalExitStatus::new().signal("time limit".to_owned())),
     }
 }
