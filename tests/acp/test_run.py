@@ -138,6 +138,11 @@ class Served(RunTestCase):
         self.assertIn("one\ntwo\nthree", ran.said()[1]["mcp"]["stdout"])
         self.assertEqual(self.puppet({"do": "servers"}, arguments=["--no-mcp"]).said(), [{"servers": []}])
 
+    def test_our_settings_are_handed_over_too(self):
+        call = {"do": "mcp", "tool": "run_code", "arguments": {"code": "6 * 7"}}
+        ran = self.puppet(call, arguments=["--toolsets", "contexts", "--default-context"])
+        self.assertEqual((ran.code, ran.said()[0]["mcp"].get("result")), (0, "42"), ran)
+
     def test_turns_modes_and_endings(self):
         ran = self.run_it("--mode", "fast", prompts=['[{"do":"plan"}]', '[{"do":"capabilities"}]'])
         self.assertEqual(ran.code, 0, ran)

@@ -23,7 +23,12 @@ use anyhow::{Context, bail};
 use belljar_sandbox::PROJECT;
 use tokio_util::sync::CancellationToken;
 
-use crate::{cli::AcpRunArguments, cmd::setup, config::Config, mcp::stop_on_signals};
+use crate::{
+    cli::AcpRunArguments,
+    cmd::setup,
+    config::{Config, Origin, Resolved},
+    mcp::stop_on_signals,
+};
 use agent::Agent;
 use client::{Conversation, Ending};
 use glass::Glass;
@@ -145,7 +150,7 @@ async fn talk(
     }
 }
 
-/// Ourselves as a tool server, whose sandboxes see the project too.
+/// Ourselves as a tool server, with our own settings, whose sandboxes see the project too.
 fn belljar(config: &Config, cwd: &Path) -> anyhow::Result<McpServer> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let owner = std::fs::metadata(cwd).with_context(|| format!("--cwd {}", cwd.display()))?;
@@ -154,10 +159,23 @@ fn belljar(config: &Config, cwd: &Path) -> anyhow::Result<McpServer> {
     let mut volumes = config.volumes.clone();
     volumes.retain(|spec| !spec.starts_with(&format!("{PROJECT}=")));
     volumes.push(format!("{PROJECT}={}:{access}", cwd.display()));
-    let settings =
-        ["--home".to_owned(), config.home.display().to_string(), "--volumes".to_owned(), volumes.join(",")];
-    let arguments = std::iter::once("mcp".to_owned()).chain(settings).collect();
+    let mut arguments = vec!["mcp".to_owned()];
+    arguments.extend(config.resolved.iter().filter_map(passed_on));
+    arguments.push(format!("--home={}", config.home.display()));
+    arguments.push(format!("--volumes={}", volumes.join(",")));
     Ok(McpServer::Stdio(McpServerStdio::new("belljar", program).args(arguments)))
+}
+
+/// A setting that somebody chose, as a flag: whoever starts the server may have neither our directory nor our
+/// environment.
+fn passed_on(resolved: &Resolved) -> Option<String> {
+    let setting = resolved.setting;
+    if resolved.origin == Origin::Default || ["home", "volumes"].contains(&setting.key) {
+        return None;
+    }
+    let path = (setting.accepts.name() == "PATH").then(|| std::path::absolute(&resolved.text).ok()).flatten();
+    let value = path.map_or_else(|| resolved.text.clone(), |path| path.display().to_string());
+    Some(format!("--{}={value}", setting.flag()))
 }
 
 fn exit_code(ending: &Ending) -> u8 {
