@@ -8,7 +8,7 @@ use std::{
 };
 
 use agent_client_protocol::{
-    Agent, Client, ConnectTo, Error,
+    Agent, Client, ConnectTo, Error, is_connection_terminated, is_incoming_transport_closed,
     schema::ProtocolVersion,
     v1::{
         ConnectionTo,
@@ -255,10 +255,8 @@ impl Conversation {
             for prompt in &self.prompts {
                 self.printer.prompt(prompt);
                 let request = PromptRequest::new(session.session_id.clone(), vec![prompt.as_str().into()]);
-                reason = self
-                    .ask(agent, "session/prompt", agent.send_request(request).block_task())
-                    .await?
-                    .stop_reason;
+                reason =
+                    Self::ask("session/prompt", agent.send_request(request).block_task()).await?.stop_reason;
                 if reason != StopReason::EndTurn {
                     break;
                 }
@@ -289,7 +287,7 @@ impl Conversation {
         let request = InitializeRequest::new(ProtocolVersion::V1)
             .client_capabilities(capabilities)
             .client_info(Implementation::new("belljar", env!("CARGO_PKG_VERSION")));
-        let asked = self.ask(agent, "initialize", agent.send_request(request).block_task());
+        let asked = Self::ask("initialize", agent.send_request(request).block_task());
         let hello = soon("initialize", asked).await?;
         if hello.protocol_version != ProtocolVersion::V1 {
             let what = format!("the agent speaks version {} of ACP, not 1", hello.protocol_version);
@@ -305,7 +303,7 @@ impl Conversation {
         hello: &InitializeResponse,
     ) -> Result<NewSessionResponse, Failure> {
         let request = NewSessionRequest::new(self.cwd.clone()).mcp_servers(self.mcp_servers.clone());
-        let asked = self.ask(agent, "session/new", agent.send_request(request).block_task());
+        let asked = Self::ask("session/new", agent.send_request(request).block_task());
         let session = soon("session/new", asked).await.map_err(|mut failure| {
             let methods: Vec<_> = hello.auth_methods.iter().map(|method| plain(method.name(), 100)).collect();
             if !failure.connection_lost && !methods.is_empty() {
@@ -328,18 +326,14 @@ impl Conversation {
         let modes = session.modes.as_ref().map(|modes| &modes.available_modes[..]).unwrap_or_default();
         if modes.iter().any(|offered| *offered.id.0 == **mode) {
             let request = SetSessionModeRequest::new(id, mode.clone());
-            return self
-                .ask(agent, "session/set_mode", agent.send_request(request).block_task())
-                .await
-                .map(drop);
+            return Self::ask("session/set_mode", agent.send_request(request).block_task()).await.map(drop);
         }
         let options = session.config_options.as_deref().unwrap_or_default();
         let option = options.iter().find(|o| o.category == Some(SessionConfigOptionCategory::Mode));
         if let Some(option) = option.filter(|_| modes.is_empty()) {
             let value = SessionConfigOptionValue::value_id(mode.clone());
             let request = SetSessionConfigOptionRequest::new(id, option.id.clone(), value);
-            let asked =
-                self.ask(agent, "session/set_config_option", agent.send_request(request).block_task());
+            let asked = Self::ask("session/set_config_option", agent.send_request(request).block_task());
             return asked.await.map(drop);
         }
         let offered: Vec<_> = modes.iter().take(20).map(|mode| plain(&mode.id.0, 60)).collect();
@@ -350,22 +344,19 @@ impl Conversation {
         })
     }
 
-    async fn ask<T>(
-        &self,
-        agent: &ConnectionTo<Agent>,
-        method: &str,
-        answer: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Failure> {
-        answer.await.map_err(|error| {
-            if agent.is_incoming_closed() {
-                let what = format!("the agent ended before it answered {method}");
-                return Failure { what, connection_lost: true };
-            }
-            let data = error.data.as_ref().map(|data| format!(": {data}")).unwrap_or_default();
-            let told = plain(&format!("{}{data}", error.message), MAX_ERROR);
-            let what = format!("the agent refused {method}: {told} ({})", i32::from(error.code));
-            Failure { what, connection_lost: false }
-        })
+    async fn ask<T>(method: &str, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
+        let error = match answer.await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        if is_incoming_transport_closed(&error) || is_connection_terminated(&error) {
+            let what = format!("the agent ended before it answered {method}");
+            return Err(Failure { what, connection_lost: true });
+        }
+        let data = error.data.as_ref().map(|data| format!(": {data}")).unwrap_or_default();
+        let told = plain(&format!("{}{data}", error.message), MAX_ERROR);
+        let what = format!("the agent refused {method}: {told} ({})", i32::from(error.code));
+        Err(Failure { what, connection_lost: false })
     }
 }
 
