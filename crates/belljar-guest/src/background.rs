@@ -77,8 +77,8 @@ struct Log {
 }
 
 impl Background {
-    pub(crate) fn new(processes: Rc<Processes>, directory: PathBuf) -> Self {
-        Self { processes, directory, cap: STREAM_CAP, next: Cell::new(1), table: Rc::default() }
+    pub(crate) fn new(processes: Rc<Processes>, environment: Rc<Environment>, directory: PathBuf) -> Self {
+        Self { processes, environment, directory, cap: STREAM_CAP, next: Cell::new(1), table: Rc::default() }
     }
 
     pub(crate) async fn answer(&self, call: Call, trace: Option<&str>, body: &[u8]) -> (Reply, Vec<u8>) {
@@ -120,7 +120,7 @@ impl Background {
                 ),
             ));
         }
-        let command = program::command(program, trace)?;
+        let command = program::command(program, trace, &self.environment)?;
         let wire_up =
             || -> io::Result<_> { Ok((PipeWriter::new()?, PipeReader::new()?, PipeReader::new()?)) };
         let ((input, stdin), (stdout, out), (stderr, err)) =

@@ -154,6 +154,13 @@ async fn dispatch(
                 asked.outbox.reply(id, reply, &body).await;
             });
         }
+        Call::SetEnvironment { variables } => {
+            let reply = match guest.environment.change(variables) {
+                true => Reply::Ok,
+                false => failed(FailureKind::Invalid, "a variable cannot be set".into()),
+            };
+            outbox.reply(id, reply, &[]).await;
+        }
         Call::Browse { browse, timeout_ms } => {
             let interrupt = Interrupt::default();
             active.borrow_mut().insert(id, Open::from(&interrupt));

@@ -44,7 +44,7 @@ pub(crate) async fn run(
     limits: RunLimits,
 ) -> (Reply, Vec<u8>) {
     let Asked { id, trace, outbox, interrupt } = asked;
-    let command = match program::command(&program, trace.as_deref()) {
+    let command = match program::command(&program, trace.as_deref(), &guest.environment) {
         Ok(command) => command,
         Err((kind, message)) => return (failed(kind, message), Vec::new()),
     };

@@ -23,6 +23,7 @@ use tokio::{
 
 use crate::{
     connection::{Answer, Interrupt, Outbox, failed},
+    environment::Environment,
     processes::{self, Processes, Status, Streams},
     supervisor::{KernelEnd, Supervisor},
     wires::{PipeReader, Socket},
@@ -64,6 +65,7 @@ struct Shared {
     limits: Cell<(u64, u32)>,
     supervisor: Rc<Supervisor>,
     processes: Rc<Processes>,
+    environment: Rc<Environment>,
     /// Pids of live interpreters: they are spared when a sandbox is tidied.
     pids: RefCell<Vec<i32>>,
     /// Numbers the files of whole outputs.
@@ -79,12 +81,17 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    pub(crate) fn new(config: GuestConfig, supervisor: Rc<Supervisor>, processes: Rc<Processes>) -> Self {
+    pub(crate) fn new(
+        config: GuestConfig,
+        supervisor: Rc<Supervisor>,
+        (processes, environment): (Rc<Processes>, Rc<Environment>),
+    ) -> Self {
         let shared = Rc::new(Shared {
             limits: Cell::new((config.memory_bytes, config.processes)),
             config,
             supervisor,
             processes,
+            environment,
             pids: RefCell::default(),
             runs: Cell::new(0),
             counted: Cell::new(None),
@@ -158,6 +165,8 @@ struct Live {
     pid: Pid,
     version: String,
     end: End,
+    /// How much it knows of the changes in its environment.
+    seen: u64,
 }
 
 /// Who tells how it ended: its parent is either the zygote or this process.
@@ -300,7 +309,7 @@ impl Live {
     fn new(stream: Socket, stdout: PipeReader, stderr: PipeReader, end: End) -> Self {
         let (late_stdout, late_stderr) = Default::default();
         let (decoder, version) = Default::default();
-        Self { stream, decoder, stdout, stderr, late_stdout, late_stderr, pid: Pid::INIT, version, end }
+        Self { stream, decoder, stdout, stderr, late_stdout, late_stderr, pid: Pid::INIT, version, end, seen: 0 }
     }
 
     /// Waits for its hello.

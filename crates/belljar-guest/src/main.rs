@@ -7,6 +7,7 @@ mod background;
 mod browser;
 mod capture;
 mod connection;
+mod environment;
 mod exec;
 mod files;
 mod kernel;

@@ -4,14 +4,18 @@ use std::{io, path::Path, process::Command};
 
 use belljar_proto::{FailureKind, Program};
 
-use crate::connection::Failure;
+use crate::{connection::Failure, environment::Environment};
 
 const WORKSPACE: &str = "/workspace";
 const SHELLS: [&str; 2] = ["/bin/bash", "/bin/sh"];
 /// A command line as it is repeated in messages and lists.
 const MAX_SHOWN: usize = 200;
 
-pub(crate) fn command(program: &Program, trace: Option<&str>) -> Result<Command, Failure> {
+pub(crate) fn command(
+    program: &Program,
+    trace: Option<&str>,
+    environment: &Environment,
+) -> Result<Command, Failure> {
     let invalid = |message: String| (FailureKind::Invalid, message);
     let Some((name, arguments)) = program.argv.split_first().filter(|(name, _)| !name.trim().is_empty())
     else {
@@ -34,6 +38,7 @@ pub(crate) fn command(program: &Program, trace: Option<&str>) -> Result<Command,
         false => Command::new(name),
     };
     command.args(arguments);
+    environment.apply(&mut command);
     if let Some(trace) = trace {
         command.env("TRACEPARENT", trace);
     }
@@ -101,7 +106,7 @@ mod tests {
     use super::*;
 
     fn refused(program: Program) -> String {
-        match command(&program, None) {
+        match command(&program, None, &Environment::default()) {
             Err((FailureKind::Invalid, message)) => message,
             other => panic!("{other:?}"),
         }

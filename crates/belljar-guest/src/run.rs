@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::{Actor, Frame, FromKernel, Live, RunJob, ToKernel, garbage, next_frame, short};
 use crate::{
     connection::failed,
+    environment::Changes,
     processes,
     tap::{Tap, samples},
 };
@@ -110,8 +111,9 @@ impl Actor {
         let mut stderr = Tap::new(Stream::Stderr, job.limits.streaming, number, cap);
         let mut displays = Displays::default();
         let started = Instant::now();
+        let env = self.shared.environment.since(&mut live.seen);
         let (outcome, cause) =
-            live.run(self.language, &mut job, started, &mut stdout, &mut stderr, &mut displays).await;
+            live.run(self.language, &mut job, env, started, &mut stdout, &mut stderr, &mut displays).await;
         let duration_us = started.elapsed().as_micros() as u64;
 
         let (ok, error, ending) = match outcome {
@@ -154,6 +156,7 @@ impl Live {
         &mut self,
         language: Language,
         job: &mut RunJob,
+        env: Changes,
         started: Instant,
         stdout: &mut Tap,
         stderr: &mut Tap,
@@ -163,7 +166,7 @@ impl Live {
         let late = (std::mem::take(&mut self.late_stdout), std::mem::take(&mut self.late_stderr));
         stdout.push(&late.0, job.id, &job.outbox).await;
         stderr.push(&late.1, job.id, &job.outbox).await;
-        let message = ToKernel::Run { id: job.id, trace: job.trace.clone() };
+        let message = ToKernel::Run { id: job.id, trace: job.trace.clone(), env };
         if self.send(&message, &job.code).await.is_err() {
             return (Outcome::Died(None), None);
         }

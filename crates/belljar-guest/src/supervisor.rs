@@ -27,6 +27,7 @@ use crate::{
     browser::{Browser, Launch},
     capture::OUTPUTS,
     connection,
+    environment::Environment,
     kernel::Kernels,
     processes::Processes,
     wires,
@@ -66,6 +67,7 @@ pub(crate) struct Guest {
     pub(crate) processes: Rc<Processes>,
     pub(crate) background: Background,
     pub(crate) browser: Browser,
+    pub(crate) environment: Rc<Environment>,
 }
 
 pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
@@ -91,10 +93,12 @@ pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
         let (_, first) = supervisor.expect();
         supervisor.first.replace(Some(first));
     }
-    let kernels = Kernels::new(config.clone(), Rc::clone(&supervisor), Rc::clone(&processes));
-    let background = Background::new(Rc::clone(&processes), OUTPUTS.into());
+    let environment = Rc::new(Environment::default());
+    let shared = (Rc::clone(&processes), Rc::clone(&environment));
+    let kernels = Kernels::new(config.clone(), Rc::clone(&supervisor), shared);
+    let background = Background::new(Rc::clone(&processes), Rc::clone(&environment), OUTPUTS.into());
     let browser = Browser::new(launcher(&supervisor, config.browser));
-    let guest = Rc::new(Guest { config, kernels, processes, background, browser });
+    let guest = Rc::new(Guest { config, kernels, processes, background, browser, environment });
     while let Some((packet, mut fds)) = supervisor.receive().await? {
         match packet {
             ToGuest::Init { .. } => return Err(io::Error::other("a second init")),

@@ -2,6 +2,8 @@
 //!
 //! Standard output and error are not here: they are pipes, so that subprocesses and C code are heard too.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Language, ProgramError};
@@ -15,6 +17,9 @@ pub enum ToKernel {
         /// What the program finds as `TRACEPARENT` in its environment.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trace: Option<String>,
+        /// What has changed in the environment since the last run; without a value a variable is taken out.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        env: BTreeMap<String, Option<String>>,
     },
     /// What came of a call of a tool; the body as for [`crate::Call::Answer`].
     Answer { id: u64, number: u64, ok: bool },

@@ -135,6 +135,11 @@ pub enum Call {
         process: u64,
         signal: SignalName,
     },
+    /// Changes the environment of everything that is started from here on, and of live interpreters from their next run
+    /// on; without a value a variable is taken out. Answered with [`Reply::Ok`].
+    SetEnvironment {
+        variables: BTreeMap<String, Option<String>>,
+    },
     /// Does something in the browser, which is started if there is none. Answered with [`Reply::Browsed`] or
     /// [`Reply::BrowseFailed`].
     Browse {

@@ -62,6 +62,10 @@ fn problems() -> Vec<Problem> {
     ]
 }
 
+fn changes() -> BTreeMap<String, Option<String>> {
+    BTreeMap::from([("A".into(), Some("b".into())), ("C".into(), None)])
+}
+
 #[test]
 fn the_surface_is_frozen() {
     let limits = RunLimits { timeout_ms: 30_000, output_cap: 100_000, streaming: Streaming::Samples };
@@ -144,6 +148,7 @@ fn the_surface_is_frozen() {
             request(Call::Poll { process: 1, stdout_offset: 2, stderr_offset: 3, limit: 4, wait_ms: 5 }),
             request(Call::Input { process: 1, eof: true }),
             request(Call::Signal { process: 1, signal: SignalName::Usr1 }),
+            request(Call::SetEnvironment { variables: changes() }),
             request(Call::Browse { browse: Browse::Back, timeout_ms: 9 }),
         ],
         "from_guest": [
@@ -169,8 +174,8 @@ fn the_surface_is_frozen() {
         "browse": browses(),
         "problems": problems().into_iter().map(|problem| reply(Reply::BrowseFailed { problem })).collect::<Vec<_>>(),
         "kernel": [
-            shape(&ToKernel::Run { id: 7, trace: None }),
-            shape(&ToKernel::Run { id: 7, trace: Some("00-a-b-01".into()) }),
+            shape(&ToKernel::Run { id: 7, trace: None, env: BTreeMap::new() }),
+            shape(&ToKernel::Run { id: 7, trace: Some("00-a-b-01".into()), env: changes() }),
             shape(&ToKernel::Answer { id: 7, number: 1, ok: false }),
             shape(&ToKernel::Interrupt { id: 7 }),
             shape(&ToKernel::Ping { id: 7 }),

@@ -9,6 +9,8 @@ use std::{
 use super::{Hold, Sources, TemplateError, build_atomically, capture, hex_digest, hold, remember};
 
 const KERNEL: &str = include_str!("../../../belljar-guest/kernels/node/kernel.cjs");
+/// Lets fetch use a proxy.
+const PROXY: &str = include_str!("../../../belljar-guest/kernels/node/proxy.cjs");
 const OLDEST: u32 = 18;
 const NAMES: [&str; 2] = ["node", "nodejs"];
 
@@ -17,7 +19,7 @@ const NAMES: [&str; 2] = ["node", "nodejs"];
 pub struct Node {
     pub executable: PathBuf,
     pub version: String,
-    /// Holds `kernel.cjs`.
+    /// Holds `kernel.cjs` and `proxy.cjs`.
     pub directory: PathBuf,
     pub hold: Hold,
 }
@@ -63,10 +65,12 @@ impl Node {
 
     pub(super) fn prepare(sources: &Sources) -> Result<Self, TemplateError> {
         let (executable, version) = Self::find(sources)?;
-        let directory = sources.directory().join(format!("node-{}", &hex_digest(&[KERNEL.as_bytes()])[..16]));
+        let directory = sources.directory().join(format!("node-{}", &hex_digest(&[KERNEL.as_bytes(), PROXY.as_bytes()])[..16]));
         if !directory.is_dir() {
             build_atomically(&directory, |fresh: &Path| {
-                fs::write(fresh.join("kernel.cjs"), KERNEL)
+                let write = |name: &str, text: &str| fs::write(fresh.join(name), text);
+                write("kernel.cjs", KERNEL)
+                    .and_then(|()| write("proxy.cjs", PROXY))
                     .map_err(|e| TemplateError::io("write the kernel", &e))
             })?;
         }

@@ -35,7 +35,7 @@ const fs = require('fs'), vm = require('vm'), util = require('util'), path = req
 const { writeSync, fstatSync, openSync, closeSync } = fs, { stringify, parse } = JSON, { apply, ownKeys } = Reflect;
 const { inspect, types: { isNativeError, isPromise } } = util, { defineProperty, getOwnPropertyDescriptor } = Object;
 const { setTimeout, clearTimeout, Error, String, Promise } = globalThis, { then } = Promise.prototype, { now } = Date;
-const { pid, env, execPath, _kill: rawKill, nextTick } = process, reallyExit = process.reallyExit.bind(process);
+const requireOwn = require, { pid, env, execPath, _kill: rawKill, nextTick } = process, reallyExit = process.reallyExit.bind(process);
 const activeResources = process.getActiveResourcesInfo.bind(process);
 const bytesOf = Buffer.from.bind(Buffer), alloc = Buffer.allocUnsafe.bind(Buffer);
 function concat(list) {                          // Buffer.concat goes through public methods
@@ -165,7 +165,7 @@ function onRead(data) {
     const head = parse(inbox.toString('utf8', 8, body)), text = inbox.toString('utf8', body, end);
     chunks = [inbox.subarray(end)];
     have -= end;
-    if (head.t === 'run') startRun(head.id, text, head.trace);
+    if (head.t === 'run') startRun(head.id, text, head.trace, head.env);
     else if (head.t === 'answer') answered(head, text);
     else if (head.t === 'ping') send({ t: 'pong', id: head.id }, []);
     else if (head.t === 'interrupt') {
@@ -592,9 +592,18 @@ function setTrace(trace) {
   traced = trace;
 }
 
-function startRun(id, source, trace) {
+function changeEnvironment(changes) {
+  for (const name of ownKeys(changes)) {
+    if (changes[name] === null) delete env[name];
+    else env[name] = changes[name];
+  }
+  try { requireOwn('./proxy.cjs'); } catch {}
+}
+
+function startRun(id, source, trace, changes) {
   gate(() => {});        // forgets a signal that came while idle
   setTrace(trace);
+  if (changes !== undefined) changeEnvironment(changes);
   signals = 0;
   const me = run = {
     id, source, silent: undefined, base: pendingWork(0), deadline: 0,

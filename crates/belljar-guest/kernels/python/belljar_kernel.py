@@ -465,9 +465,11 @@ class Kernel:
             self.output.flush()
             _exit(code & 255)
 
-    def run(self, run_id, source, trace=None):
+    def run(self, run_id, source, trace=None, env=None):
         self.before_run()
         self.set_trace(trace)
+        if env:
+            self.change_environment(env)
         error = None
         self.run_id, self.interrupted, self.late, self.swallowed = run_id, False, False, None
         self.active = True
@@ -540,6 +542,23 @@ class Kernel:
             pass
         self.trace = trace
 
+    def change_environment(self, changes):
+        """What the host says about the network, among other things: see how to reach it, and what can be installed."""
+        try:
+            for name, value in changes.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+            if changes.get("PYTHONUSERBASE"):
+                # What pip installs from here on can be imported. There from the start, or its absence would be remembered.
+                site = "%s/lib/python%d.%d/site-packages" % (changes["PYTHONUSERBASE"], *sys.version_info[:2])
+                os.makedirs(site, exist_ok=True)
+                if site not in sys.path:
+                    sys.path.append(site)
+        except Exception:  # as above
+            pass
+
     def after_fork(self):
         """In a child that user code forked: it keeps no way to the guest."""
         self.output.after_fork()
@@ -561,7 +580,7 @@ class Kernel:
             if message["t"] != "run":
                 continue
             try:
-                self.run(message["id"], source, message.get("trace"))
+                self.run(message["id"], source, message.get("trace"), message.get("env"))
             except KeyboardInterrupt:  # a second one, while the first was being reported
                 self.active = False
                 if self.run_id is not None:

@@ -1,0 +1,334 @@
+//! One request and its answer. Neither connection is used for another: what one request leaves behind cannot become a
+//! part of the next.
+
+use std::{io, sync::atomic::Ordering, time::Duration};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split},
+    time::timeout,
+};
+
+use crate::{
+    host::Host,
+    http::{Body, Framing, Reader, Request, Response, last_chunk, write_chunk},
+    log::{Bytes, Trail},
+    policy::Grant,
+    refusal::{Reason, Refusal},
+    secret::{self, Scrubber, Secret},
+};
+
+/// Nothing was heard for so long.
+pub(crate) const SILENCE: Duration = Duration::from_secs(600);
+/// Between a connection and the request on it.
+pub(crate) const HEAD_LIMIT: Duration = Duration::from_secs(60);
+
+/// A request that may be sent.
+pub(crate) struct Ready {
+    request: Request,
+    framing: Framing,
+    /// Of the client's HTTP/1.x.
+    minor: u8,
+    scrubber: Scrubber,
+}
+
+/// Reads the head of a request; `None` when there is none.
+pub(crate) async fn read_request<R: AsyncRead + Unpin>(client: &mut Reader<R>) -> Result<Option<Request>, Refusal> {
+    let head = timeout(HEAD_LIMIT, client.head()).await;
+    let head = head.map_err(|_| Refusal::malformed("no request came"))?;
+    let head = head.map_err(|e| Refusal::malformed(format!("the request is incomplete: {e}")))?;
+    let wrong = |why| Refusal::malformed(format!("the request is not understood: {why}"));
+    head.map(|head| Request::parse(&head).map_err(wrong)).transpose()
+}
+
+impl Ready {
+    /// Makes sure that a request is for this host and may be sent there. `path` is what is left of its target.
+    pub(crate) fn new(
+        mut request: Request,
+        path: &str,
+        (host, port): (&Host, u16),
+        grant: &Grant,
+        secrets: &[&Secret],
+        trail: &mut Trail,
+    ) -> Result<Self, Refusal> {
+        let wrong = |why: &str| Refusal::malformed(format!("the request is not understood: {why}"));
+        grant.check_method(&request.method)?;
+        let framing = request.framing().map_err(wrong)?;
+        let usual = if port == 443 { 443 } else { 80 };
+        let said = request.headers.get("host").map(String::from_utf8_lossy);
+        let said = said.map(|said| Host::parse_with_port(&said, Some(port)).or_else(|_| Host::parse_with_port(&said, Some(usual))));
+        match said {
+            Some(Ok((name, on))) if name == *host && on == port => {}
+            None => {}
+            Some(_) => {
+                let message = format!("the Host header of a request to {host}:{port} names another host");
+                return Err(Refusal::new(Reason::Mismatch, message));
+            }
+        }
+        let origin = path.starts_with('/') || (path == "*" && request.method == "OPTIONS");
+        if !origin || path.contains('#') {
+            return Err(wrong("the target is no path"));
+        }
+        let minor = request.minor;
+        request.target = path.into();
+        request.headers.end_hop();
+        let shown = if [80, 443].contains(&port) { host.to_string() } else { format!("{host}:{port}") };
+        request.headers.set("Host", &shown);
+        request.headers.set("Connection", "close");
+        if !secrets.is_empty() {
+            // What comes back has to be searched: not compressed, and not in parts that are chosen so that each has
+            // half of the secret.
+            request.headers.set("Accept-Encoding", "identity");
+            request.headers.remove("Range");
+            request.headers.remove("If-Range");
+        }
+        let (used, scrubber) = secret::fill_in(secrets, &mut request.headers);
+        trail.note(|record| {
+            record.method = Some(request.method.clone());
+            record.secrets = used;
+        });
+        Ok(Self { request, framing, minor, scrubber })
+    }
+
+    /// Sends the request and brings back the answer. If there is none, the client is told why.
+    pub(crate) async fn exchange<C, U>(self, client: Reader<C>, upstream: U, trail: &mut Trail) -> Result<(), Refusal>
+    where
+        C: AsyncRead + AsyncWrite + Unpin,
+        U: AsyncRead + AsyncWrite + Unpin,
+    {
+        let Self { request, framing, minor, scrubber } = self;
+        let bytes = std::sync::Arc::clone(&trail.bytes);
+        let (inner, ahead) = client.into_parts();
+        let (client_read, mut client_write) = split(inner);
+        let (up_read, up_write) = split(upstream);
+        let up = upload(&request, framing, Reader::with(client_read, ahead), up_write, &bytes);
+        let mut answer = Answer { out: &mut client_write, minor, scrubber, bytes: &bytes, began: false };
+        let done = {
+            let down = answer.bring(&request.method, Reader::new(up_read));
+            tokio::pin!(up, down);
+            tokio::select! {
+                done = &mut down => done,
+                // The answer may come before all is sent, and is then all that counts.
+                sent = &mut up => match sent {
+                    Ok(_kept_open) => down.await,
+                    Err(refusal) => Err(refusal),
+                },
+            }
+        };
+        let began = answer.began;
+        if let Err(refusal) = &done
+            && !began
+        {
+            refuse(&mut client_write, refusal).await;
+        }
+        if done.is_ok() || !began {
+            // The end of what was promised; otherwise the client must notice that something is missing.
+            let _ = client_write.shutdown().await;
+        }
+        done
+    }
+}
+
+/// Returns the other end, which is not closed before the answer is there: some servers take that for a farewell.
+async fn upload<C: AsyncRead + Unpin, U: AsyncRead + AsyncWrite + Unpin>(
+    request: &Request,
+    framing: Framing,
+    mut from: Reader<ReadHalf<C>>,
+    mut to: WriteHalf<U>,
+    bytes: &Bytes,
+) -> Result<WriteHalf<U>, Refusal>
+where
+    ReadHalf<C>: AsyncRead + Unpin,
+{
+    let mut out = Vec::new();
+    request.write(&mut out);
+    let mut body = Body::new(framing);
+    loop {
+        bytes.sent.fetch_add(out.len() as u64, Ordering::Relaxed);
+        // One that does not read on may have answered already; that is heard on the other side.
+        if to.write_all(&out).await.is_err() || to.flush().await.is_err() {
+            return Ok(to);
+        }
+        out.clear();
+        let piece = timeout(SILENCE, body.next(&mut from)).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        match piece.map_err(|e| Refusal::malformed(format!("the body of the request is broken: {e}")))? {
+            Some(piece) if framing == Framing::Chunked => write_chunk(&piece, &mut out),
+            Some(piece) => out = piece,
+            None if framing == Framing::Chunked => {
+                last_chunk(&mut out);
+                bytes.sent.fetch_add(out.len() as u64, Ordering::Relaxed);
+                let _ = to.write_all(&out).await;
+                let _ = to.flush().await;
+                return Ok(to);
+            }
+            None => return Ok(to),
+        }
+    }
+}
+
+/// The way back.
+struct Answer<'a, W> {
+    out: &'a mut W,
+    minor: u8,
+    scrubber: Scrubber,
+    bytes: &'a Bytes,
+    /// The client has seen a part of it.
+    began: bool,
+}
+
+impl<W: AsyncWrite + Unpin> Answer<'_, W> {
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        self.began = true;
+        self.bytes.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let written = async {
+            self.out.write_all(bytes).await?;
+            self.out.flush().await
+        };
+        let written = timeout(SILENCE, written).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        written.map_err(|e| broken(&e))
+    }
+
+    async fn bring<U: AsyncRead + Unpin>(&mut self, method: &str, mut from: Reader<U>) -> Result<(), Refusal> {
+        let strange = |why: &str| Refusal::new(Reason::Unreachable, format!("the answer is not understood: {why}"));
+        let mut response = loop {
+            let head = heard(from.head()).await?.ok_or_else(|| strange("there is none"))?;
+            let mut response = Response::parse(&head).map_err(strange)?;
+            if response.status == 101 {
+                return Err(strange("the server changed to another protocol"));
+            }
+            response.headers.end_hop();
+            self.clean(&mut response);
+            if response.status >= 200 {
+                break response;
+            }
+            if self.minor == 1 {
+                let mut out = Vec::new();
+                response.write(&mut out);
+                self.write(&out).await?;
+            }
+        };
+        let framing = response.framing(method).map_err(strange)?;
+        let encoded = response.headers.all("content-encoding").any(|value| !value.eq_ignore_ascii_case(b"identity"));
+        if encoded && !self.scrubber.is_empty() && framing != Framing::Empty {
+            let why = "the answer is compressed, so it cannot be searched for the secret";
+            return Err(Refusal::new(Reason::Secret, why));
+        }
+        let same_length = self.scrubber.is_empty() && framing != Framing::Chunked;
+        let chunked = framing != Framing::Empty && !same_length && self.minor == 1;
+        if framing != Framing::Empty && !same_length {
+            response.headers.remove("content-length");
+            response.headers.remove("transfer-encoding");
+            if chunked {
+                response.headers.set("Transfer-Encoding", "chunked");
+            }
+        }
+        response.headers.set("Connection", "close");
+        let mut out = Vec::new();
+        response.write(&mut out);
+        let mut body = Body::new(framing);
+        loop {
+            self.write(&out).await?;
+            out.clear();
+            let (piece, last) = match heard(body.next(&mut from)).await? {
+                Some(piece) => (self.scrubber.feed(&piece), false),
+                None => (self.scrubber.finish(), true),
+            };
+            match chunked {
+                true => write_chunk(&piece, &mut out),
+                false => out = piece,
+            }
+            if last {
+                if chunked {
+                    last_chunk(&mut out);
+                }
+                return self.write(&out).await;
+            }
+        }
+    }
+
+    fn clean(&self, response: &mut Response) {
+        if !self.scrubber.is_empty() {
+            response.reason = self.scrubber.clean(&response.reason);
+            response.headers.values_mut().for_each(|(_, value)| *value = self.scrubber.clean(value));
+        }
+    }
+}
+
+fn broken(error: &io::Error) -> Refusal {
+    Refusal::new(Reason::Unreachable, format!("the connection broke: {error}"))
+}
+
+async fn heard<T>(reading: impl Future<Output = io::Result<T>>) -> Result<T, Refusal> {
+    let read = timeout(SILENCE, reading).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    read.map_err(|e| broken(&e))
+}
+
+/// Tells a client of HTTP why not.
+pub(crate) async fn refuse<W: AsyncWrite + Unpin>(out: &mut W, refusal: &Refusal) {
+    let (status, what) = match refusal.reason {
+        Reason::Malformed => (400, "Bad request"),
+        Reason::Unreachable => (502, "Not reachable"),
+        _ => (403, "Refused by Belljar"),
+    };
+    // Many programs show the first line and nothing else.
+    let why: String = refusal.message.chars().map(|c| if c.is_ascii_graphic() { c } else { ' ' }).take(300).collect();
+    let body = format!("{what}: {why}\n");
+    let text = format!(
+        "HTTP/1.1 {status} {what}: {why}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    // It may be gone.
+    let _ = out.write_all(text.as_bytes()).await;
+    let _ = out.flush().await;
+}
+
+/// Bytes both ways, until both sides have said all they had, or neither says anything for long.
+pub(crate) async fn relay<A, B>(a: A, b: B, ahead: Vec<u8>, bytes: &Bytes) -> io::Result<()>
+where
+    A: AsyncRead + AsyncWrite + Unpin,
+    B: AsyncRead + AsyncWrite + Unpin,
+{
+    let (a_read, a_write) = split(a);
+    let (b_read, b_write) = split(b);
+    let out = pump(a_read, b_write, ahead, &bytes.sent);
+    let back = pump(b_read, a_write, Vec::new(), &bytes.received);
+    let watch = async {
+        let mut before = bytes.sum();
+        loop {
+            tokio::time::sleep(SILENCE).await;
+            let now = bytes.sum();
+            if now == before {
+                return;
+            }
+            before = now;
+        }
+    };
+    tokio::select! {
+        done = async { tokio::try_join!(out, back) } => done.map(drop),
+        () = watch => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+async fn pump<A: AsyncRead + AsyncWrite, B: AsyncRead + AsyncWrite>(
+    mut from: ReadHalf<A>,
+    mut to: WriteHalf<B>,
+    ahead: Vec<u8>,
+    count: &std::sync::atomic::AtomicU64,
+) -> io::Result<()> {
+    let mut buffer = ahead;
+    let mut filled = buffer.len();
+    if buffer.is_empty() {
+        buffer.resize(16 << 10, 0);
+    }
+    loop {
+        if filled > 0 {
+            to.write_all(&buffer[..filled]).await?;
+            to.flush().await?;
+            count.fetch_add(filled as u64, Ordering::Relaxed);
+            buffer.resize(16 << 10, 0);
+        }
+        filled = from.read(&mut buffer).await?;
+        if filled == 0 {
+            return to.shutdown().await;
+        }
+    }
+}
