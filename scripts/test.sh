@@ -26,6 +26,7 @@ phases=(
     dashboard
     hub
     toolkits
+    egress
     acp
     conformance
     packaging
@@ -67,6 +68,9 @@ do_conformance() { tests/conformance/run.sh && tests/conformance/inspector.sh; }
 
 # Other servers behind ours, with a client in front.
 do_hub() { tests/hub/run.sh; }
+
+# Real programs through the proxy of a sandbox.
+do_egress() { tests/egress/run.sh; }
 
 # Everything that is handed out, installed into a clean root.
 do_packaging() { tests/packaging/run.sh; }

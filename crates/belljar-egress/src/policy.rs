@@ -200,6 +200,16 @@ impl Ceiling {
         Ok(())
     }
 
+    /// What [`Mode::Allowlist`] means without a list of one's own.
+    pub fn all_allowed(&self) -> Vec<Rule> {
+        let private = self.private.iter().map(|(host, port)| Rule {
+            pattern: Pattern::Exact(host.clone()),
+            ports: vec![*port],
+            methods: Vec::new(),
+        });
+        self.allow.iter().cloned().chain(private).collect()
+    }
+
     fn names_private(&self, host: &Host, port: u16) -> bool {
         self.private.iter().any(|(named, on)| named == host && *on == port)
     }

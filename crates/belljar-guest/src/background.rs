@@ -27,6 +27,7 @@ use tokio::{
 use crate::{
     capture::{PROCESS, remove_others},
     connection::{Failure, failed},
+    environment::Environment,
     exec::{GRACE, LAST_WORDS},
     processes::{self, Processes, Status, Streams},
     program,
@@ -43,6 +44,7 @@ const INPUT_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Background {
     processes: Rc<Processes>,
+    environment: Rc<Environment>,
     directory: PathBuf,
     cap: u64,
     next: Cell<u64>,

@@ -21,7 +21,7 @@ fn with<F: Future<Output = ()>>(test: impl FnOnce(Bench) -> F) {
         let processes = Rc::new(Processes::default());
         spawn_local(Rc::clone(&processes).reap_forever().unwrap());
         let directory = tempfile::tempdir().unwrap();
-        let background = Background::new(processes, directory.path().into());
+        let background = Background::new(processes, Rc::default(), directory.path().into());
         test(Bench { background, directory }).await;
     });
 }

@@ -157,7 +157,7 @@ async fn dispatch(
         Call::SetEnvironment { variables } => {
             let reply = match guest.environment.change(variables) {
                 true => Reply::Ok,
-                false => failed(FailureKind::Invalid, "a variable cannot be set".into()),
+                false => failed(FailureKind::Invalid, "a variable cannot be set"),
             };
             outbox.reply(id, reply, &[]).await;
         }

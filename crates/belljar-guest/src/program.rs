@@ -21,8 +21,8 @@ pub(crate) fn command(
     else {
         return Err(invalid("the command is empty".into()));
     };
-    let environment = program.env.iter().flat_map(|(name, value)| [name, value]);
-    if program.argv.iter().chain(&program.cwd).chain(environment).any(|text| text.contains('\0')) {
+    let variables = program.env.iter().flat_map(|(name, value)| [name, value]);
+    if program.argv.iter().chain(&program.cwd).chain(variables).any(|text| text.contains('\0')) {
         return Err(invalid("the command, its environment or its directory contains a null byte".into()));
     }
     if let Some(name) = program.env.keys().find(|name| name.is_empty() || name.contains('=')) {

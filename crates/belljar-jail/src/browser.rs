@@ -29,6 +29,9 @@ const PIPES: [i32; 2] = [3, 4];
 /// What is needed until the end is kept out of their way.
 const ABOVE: i32 = 10;
 
+/// Takes certificates for good whose chain has a key with this fingerprint, and no others.
+const TRUST: &str = "--ignore-certificate-errors-spki-list=";
+
 const SANDBOX: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWNS
@@ -69,6 +72,10 @@ impl Entry<'_> {
         let number = id.to_string();
         let argv =
             spec.argv.iter().map(|a| cstring(&a.replace("{id}", &number))).collect::<Result<Vec<_>>>()?;
+        let trust = self.sandbox.trust.iter().map(|key| cstring(&format!("{TRUST}{key}")));
+        let trust = trust.collect::<Result<Vec<_>>>()?;
+        // After the program's name and before the page that is opened.
+        let argv = argv.iter().take(1).chain(&trust).chain(argv.iter().skip(1)).cloned().collect::<Vec<_>>();
         let env = spec.env.iter().map(|(k, v)| cstring(&format!("{k}={v}"))).collect::<Result<Vec<_>>>()?;
         let (stream, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)

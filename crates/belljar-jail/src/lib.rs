@@ -11,6 +11,7 @@ pub mod cgroup;
 mod enter;
 pub mod jailer;
 pub mod landlock;
+mod network;
 mod prepare;
 pub mod protocol;
 mod root;

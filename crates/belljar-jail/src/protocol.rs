@@ -28,8 +28,11 @@ pub const MAX_FDS: usize = 12;
 /// The uid and gid of everything inside a sandbox, as seen from inside.
 pub const INSIDE_ID: u32 = 1000;
 
+/// Where a sandbox finds the way out, on its loopback: for HTTP, and for SOCKS.
+pub const PROXY_PORTS: [u16; 2] = [3128, 1080];
+
 /// What server and jailer say to each other has this shape. A server meets jailers that older ones left.
-pub const JAILER_GENERATION: u32 = 1;
+pub const JAILER_GENERATION: u32 = 2;
 
 /// First packet: what every sandbox of this jailer looks like.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -156,6 +159,12 @@ pub enum ToJailer {
     Dial {
         id: String,
     },
+    /// Asks for sockets that listen inside, at [`PROXY_PORTS`]. `trust` is the fingerprint of a key that browsers of the
+    /// sandbox believe from here on.
+    Listen {
+        id: String,
+        trust: Option<String>,
+    },
     Destroy {
         id: String,
     },
@@ -219,6 +228,10 @@ pub enum FromJailer {
     },
     /// One descriptor: another stream to the guest.
     Dialed {
+        id: String,
+    },
+    /// Two descriptors: listening sockets, in the order of [`PROXY_PORTS`].
+    Listening {
         id: String,
     },
     Refused {

@@ -39,6 +39,8 @@ pub(crate) struct Sandbox {
     pub(crate) uid: u32,
     /// What its owner calls it; nobody's without one.
     pub(crate) label: Option<String>,
+    /// Fingerprint of a key that its browsers believe.
+    pub(crate) trust: Option<String>,
 }
 
 /// What all sandboxes of a jailer have in common.
@@ -138,6 +140,7 @@ impl Mould {
             limits: limits.clone(),
             uid,
             label: None,
+            trust: None,
         };
         Ok((sandbox, Birth { status: BirthStatus(status), born }))
     }

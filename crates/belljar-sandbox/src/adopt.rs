@@ -67,6 +67,7 @@ impl SandboxService {
             Ok(guest) => {
                 self.usage.owned_by(machine.id(), &Caller::new(&label.caller), false);
                 let context = Context::revived(label, Sandbox::new(machine, guest));
+                self.reopen_network(&context).await;
                 self.keep(Arc::new(context));
                 true
             }
@@ -83,6 +84,8 @@ impl SandboxService {
         self.backend.leave();
         self.stopping.cancel();
         self.pool.clear();
+        // The next server binds these sockets anew.
+        self.cut_networks();
     }
 
     /// Begins to end everything, without waiting for it.

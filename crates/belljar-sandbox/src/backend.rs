@@ -4,6 +4,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use belljar_egress::Listeners;
 use belljar_proto::Language;
 use tokio::{net::UnixStream, sync::watch};
 
@@ -137,6 +138,9 @@ pub trait Machine: Send + Sync {
     async fn claim(&self, label: &str, limits: &Limits, mounts: &[Mount]) -> Result<(), BackendError>;
     /// A new stream to the guest.
     async fn dial(&self) -> Result<UnixStream, BackendError>;
+    /// Sockets that listen on the sandbox's loopback, for a proxy outside. Its browsers believe the key with the
+    /// fingerprint `trust`, from their start on.
+    async fn listen(&self, trust: Option<&str>) -> Result<Listeners, BackendError>;
     /// Ends the sandbox and waits until nothing of it is left. Safe to repeat.
     async fn destroy(&self) -> Result<(), BackendError>;
     /// Resolves with the reason once the sandbox is gone.

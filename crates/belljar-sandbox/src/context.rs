@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use belljar_egress::{Authority, Policy};
 use belljar_proto::Language;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -15,6 +16,7 @@ use tokio::sync::watch;
 use crate::{
     Caller, ContextInfo, Ending, Error, Flavor, Limits, NewContext, RunOutcome,
     label::{self, Label},
+    network::Network,
     sandbox::Sandbox,
 };
 
@@ -31,6 +33,7 @@ pub(crate) struct Context {
     /// Contexts made later have larger ones; timestamps may be equal.
     pub(crate) order: u64,
     flavor: Option<Flavor>,
+    pub(crate) network: Network,
     /// Of its sandbox, and of the one that takes its place.
     pub(crate) limits: Limits,
     description: String,
@@ -74,8 +77,11 @@ impl Drop for Place<'_> {
 impl Context {
     pub(crate) fn new(caller: Caller, new: NewContext, limits: Limits, sandbox: Sandbox) -> Self {
         let now = Timestamp::now();
+        let id = format!("ctx-{}", uuid::Uuid::new_v4());
         Self {
-            id: format!("ctx-{}", uuid::Uuid::new_v4()),
+            // Given by whoever makes it.
+            network: Network::new(id.clone(), Policy::default(), None),
+            id,
             name: new.name,
             caller,
             language: new.language,
@@ -105,8 +111,13 @@ impl Context {
             language: label.language,
             description: label.description,
             flavor: label.flavor,
+            network: None,
         };
+        // Without a readable key there is no authority, and what needs one is refused.
+        let authority = label.authority.and_then(|key| Authority::from_key(&key).ok()).map(Arc::new);
+        let network = Network::new(label.id.clone(), label.network, authority);
         let mut context = Self::new(Caller::new(&label.caller), new, label.limits, sandbox);
+        context.network = network;
         context.id = label.id;
         context.created_at = label.created_at;
         context
@@ -123,6 +134,8 @@ impl Context {
             created_at: self.created_at,
             flavor: self.flavor,
             limits: self.limits.clone(),
+            network: self.network.policy(),
+            authority: self.network.authority_key(),
         }
     }
 
@@ -134,6 +147,7 @@ impl Context {
             language: self.language,
             flavor: self.flavor,
             limits: self.limits.clone(),
+            network: self.network.policy().mode,
             busy: self.is_busy(),
             created_at: self.created_at,
             last_used: self.last_used.lock().unwrap_or_else(PoisonError::into_inner).0,

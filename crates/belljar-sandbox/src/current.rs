@@ -2,7 +2,7 @@
 
 use belljar_proto::Language;
 
-use crate::{Caller, ContextInfo, Error, Flavor, NewContext, SandboxService};
+use crate::{Caller, ContextInfo, Error, Flavor, NewContext, Policy, SandboxService};
 
 /// The name is all that tells these contexts from others. It is kept with the sandbox, so a later server knows it too.
 const PREFIX: &str = "sandbox-";
@@ -15,10 +15,11 @@ impl SandboxService {
         caller: &Caller,
         language: Language,
         flavor: Option<Flavor>,
+        network: Option<Policy>,
     ) -> Result<ContextInfo, Error> {
         let unique = uuid::Uuid::new_v4().simple().to_string();
         let name = format!("{PREFIX}{}", &unique[..DIGITS]);
-        self.create_context(caller, NewContext { name, language, description: String::new(), flavor }).await
+        self.create_context(caller, NewContext { name, language, description: String::new(), flavor, network }).await
     }
 
     /// The one of the caller's live sandboxes that was made last.

@@ -28,6 +28,8 @@ pub enum Error {
     TooManyContexts { live: usize, limit: usize },
     #[error("{0}")]
     LimitExceeded(String),
+    #[error("This network is not available: {0}")]
+    NetworkNotAllowed(String),
     #[error("File not found: {0}. list_files shows what is there")]
     FileNotFound(String),
     #[error("Path not allowed: {path}: {why}")]
@@ -51,6 +53,7 @@ impl Error {
             Self::StopFailed { .. } => "STOP_FAILED",
             Self::NotReady(_) => "SERVER_NOT_READY",
             Self::TooManyContexts { .. } | Self::LimitExceeded(_) => "LIMIT_EXCEEDED",
+            Self::NetworkNotAllowed(_) => "NOT_AVAILABLE",
             Self::FileNotFound(_) => "FILE_NOT_FOUND",
             Self::PathNotAllowed { .. } => "PATH_NOT_ALLOWED",
             Self::Cancelled => "CANCELLED",

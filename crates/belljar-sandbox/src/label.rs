@@ -4,6 +4,8 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use belljar_egress::Policy;
+
 use crate::{Flavor, Language, Limits};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,6 +20,12 @@ pub(crate) struct Label {
     pub(crate) created_at: Timestamp,
     pub(crate) flavor: Option<Flavor>,
     pub(crate) limits: Limits,
+    /// What it may reach outside.
+    #[serde(default)]
+    pub(crate) network: Policy,
+    /// Key of the authority that it trusts.
+    #[serde(default)]
+    pub(crate) authority: Option<String>,
 }
 
 pub(crate) const VERSION: u32 = 1;

@@ -187,6 +187,7 @@ impl SandboxService {
         let make = || async {
             let sandbox = self.pool.take(context.language, &context.limits).await?;
             self.claim(context, &sandbox).await?;
+            self.open_network(context, &sandbox).await?;
             Ok(sandbox)
         };
         let failed = |e: BackendError| Error::Internal(format!("No new sandbox could be made: {e}"));

@@ -7,13 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use belljar_egress::Gateway;
 use belljar_proto::Language;
 use tokio::{sync::watch, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Backend, BackendError, Caller, ContextInfo, Error, Health, Mount, NewContext, Quotas, Settings, State,
-    VolumeInfo, context::Context, pool::Pool, processes, quota::Ledger, usage::Usage,
+    VolumeInfo, context::Context, network::Network, pool::Pool, processes, quota::Ledger, usage::Usage,
 };
 
 /// A first call may come while the backend is still starting; it waits this long before it is told to come back.
@@ -37,6 +38,8 @@ pub struct SandboxService {
     pub(crate) ledger: Arc<Ledger>,
     /// What callers work on.
     projects: Mutex<HashMap<Caller, Vec<Mount>>>,
+    /// The way out of all sandboxes that have one.
+    pub(crate) gateway: Arc<Gateway>,
     /// Held while a default context is looked for or made.
     defaults: tokio::sync::Mutex<()>,
     pub(crate) usage: Usage,
@@ -65,6 +68,7 @@ impl SandboxService {
         Arc::new(Self {
             backend,
             ledger: Arc::new(Ledger::new(&settings)),
+            gateway: Gateway::new(settings.network.ceiling.clone(), settings.network.secrets.clone()),
             settings,
             pool,
             contexts: Mutex::default(),
@@ -215,12 +219,16 @@ impl SandboxService {
         }
         let _place = self.reserve(caller)?;
         let failed = |e: BackendError| Error::CreationFailed(e.to_string());
+        let policy = self.policy(new.network.take())?;
+        let authority = self.authority(&policy).map_err(failed)?;
         let limits = self.settings.limits_of(new.flavor);
         new.flavor = new.flavor.or_else(|| self.settings.flavor_of(&limits));
         let make = || async {
             let sandbox = self.pool.take(new.language, &limits).await?;
-            let context = Context::new(caller.clone(), new.clone(), limits.clone(), sandbox);
+            let mut context = Context::new(caller.clone(), new.clone(), limits.clone(), sandbox);
+            context.network = Network::new(context.id.clone(), policy.clone(), authority.clone());
             self.claim(&context, &context.sandbox()).await?;
+            self.open_network(&context, &context.sandbox()).await?;
             Ok(Arc::new(context))
         };
         let context = self.until_one_lives(make).await?.map_err(failed)?;
@@ -248,6 +256,10 @@ impl SandboxService {
 
     pub(crate) fn contexts_of(&self, caller: &Caller) -> Vec<Arc<Context>> {
         lock(&self.contexts).values().filter(|context| context.caller == *caller).cloned().collect()
+    }
+
+    pub(crate) fn cut_networks(&self) {
+        lock(&self.contexts).values().for_each(|context| context.network.cut());
     }
 
     pub(crate) fn keep(&self, context: Arc<Context>) {
@@ -324,7 +336,7 @@ impl SandboxService {
             Ok(context) => Ok(context.info()),
             Err(Error::NotFound(_)) => {
                 let description = "made for calls that name no context".into();
-                self.create_context(caller, NewContext { name, language, description, flavor: None }).await
+                self.create_context(caller, NewContext { name, language, description, flavor: None, network: None }).await
             }
             Err(error) => Err(error),
         }
@@ -353,6 +365,7 @@ impl SandboxService {
 
     async fn remove(&self, context: &Context) -> Result<(), BackendError> {
         let ended = context.sandbox().machine.destroy().await;
+        context.network.cut();
         lock(&self.contexts).remove(&context.id);
         if !self.backend.isolation().counts_cpu {
             self.usage.forget(context.sandbox().machine.id());

@@ -38,6 +38,10 @@ struct World {
     ran: Mutex<Vec<Language>>,
     /// So many of the next sandboxes end while they are made.
     short_lived: AtomicUsize,
+    /// Where proxies listened, and what sandboxes were told of them.
+    doors: Mutex<Vec<std::net::SocketAddr>>,
+    variables: Mutex<BTreeMap<String, Option<String>>>,
+    files: Mutex<BTreeMap<String, String>>,
 }
 
 struct Fake {
@@ -108,6 +112,13 @@ impl Machine for FakeMachine {
         Ok(ours)
     }
 
+    async fn listen(&self, _: Option<&str>) -> Result<Listeners, BackendError> {
+        let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (http, socks) = (listen(), listen());
+        self.0.doors.lock().unwrap().push(http.local_addr().unwrap());
+        Ok(Listeners { http, socks })
+    }
+
     async fn destroy(&self) -> Result<(), BackendError> {
         Ok(())
     }
@@ -176,6 +187,14 @@ async fn guest(mut stream: UnixStream, world: Arc<World>) {
                         (Reply::Browsed(Box::new(browsed)), "picture".into())
                     }
                 },
+                Call::SetEnvironment { variables } => {
+                    world.variables.lock().unwrap().extend(variables);
+                    (Reply::Ok, String::new())
+                }
+                Call::WriteFile { path, .. } => {
+                    world.files.lock().unwrap().insert(path, String::from_utf8(frame.body).unwrap());
+                    (Reply::Written { size: 0 }, String::new())
+                }
                 Call::Spawn { .. } => {
                     world.background.store(true, Ordering::SeqCst);
                     (Reply::Process(process()), String::new())
@@ -249,7 +268,7 @@ impl Bench {
     async fn context(&self, name: &str, flavor: Option<Flavor>) -> Result<ContextInfo, Error> {
         let (language, description) = (Language::Python, String::new());
         self.service
-            .create_context(&self.caller, NewContext { name: name.into(), language, description, flavor })
+            .create_context(&self.caller, NewContext { name: name.into(), language, description, flavor, network: None })
             .await
     }
 

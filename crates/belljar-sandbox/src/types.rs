@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use belljar_proto::Language;
 use jiff::Timestamp;
 
-use crate::{Limits, Tools, VolumeStore};
+use crate::{Limits, Mode, NetworkSettings, Policy, Tools, VolumeStore};
 
 pub use belljar_proto::{Entry, EntryType, ProgramError, SignalName, Stream};
 
@@ -52,6 +52,8 @@ pub struct Settings {
     pub volume_bytes: u64,
     /// Directories that sandboxes find below `/volumes`.
     pub volumes: VolumeStore,
+    /// What sandboxes may reach outside.
+    pub network: NetworkSettings,
 }
 
 /// A directory that outlives sandboxes, as they see it.
@@ -95,6 +97,7 @@ impl Default for Settings {
             cpu_seconds_per_hour: 0,
             volume_bytes: 1 << 30,
             volumes: VolumeStore::default(),
+            network: NetworkSettings::default(),
         }
     }
 }
@@ -145,6 +148,8 @@ pub struct NewContext {
     pub description: String,
     /// `None`: the limits that the settings give to contexts.
     pub flavor: Option<Flavor>,
+    /// `None`: what the settings say.
+    pub network: Option<Policy>,
 }
 
 #[derive(Debug, Clone)]
@@ -156,6 +161,7 @@ pub struct ContextInfo {
     /// The one it was made with, or whose limits it has; `None` when its limits are those of no flavor.
     pub flavor: Option<Flavor>,
     pub limits: Limits,
+    pub network: Mode,
     /// Code or a command runs in it.
     pub busy: bool,
     pub created_at: Timestamp,

@@ -41,6 +41,8 @@ pub const MAX_SUMMARY: usize = 200;
 pub const MAX_FAILURE: usize = 1_000;
 /// Candidates that a hint names for an element that is gone.
 pub const MAX_CANDIDATES: usize = 5;
+/// Rules of the operator's that a description names.
+pub const MAX_RULES_SHOWN: usize = 30;
 /// Entries of one listing that a result carries.
 pub const MAX_ENTRIES: usize = 1_000;
 /// Characters of an offending value that an error message repeats.

@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt, sync::Arc};
 use crate::{
     Options, Tool, browser, contexts,
     sandbox::{self, browse},
-    sessions,
+    sessions, text,
 };
 
 type Make = fn(&Options) -> Arc<dyn Tool>;
@@ -101,10 +101,16 @@ pub const TOOLSETS: &[Toolset] = &[
             browse::make::<browser::browser_pdf::Args>,
         ],
     },
+    Toolset {
+        name: "network",
+        about: "what a sandbox can reach outside, and what it has tried to",
+        instructions: "sandbox_network shows and changes what a sandbox can reach, up to what the operator allows, \
+                       and tells why a connection was refused.",
+        tools: &[sandbox::sandbox_network::make],
+    },
 ];
 
-const INTRODUCTION: &str =
-    "Isolated sandboxes with live Python and JavaScript interpreters. There is no network inside.";
+const INTRODUCTION: &str = "Isolated sandboxes with live Python and JavaScript interpreters.";
 
 /// The name that stands for every toolset.
 pub const ALL: &str = "all";
@@ -187,8 +193,9 @@ impl Registry {
             let known = known.into_iter().map(str::to_owned).collect();
             return Err(RegistryError::UnknownToolset { name: unknown.as_ref().to_owned(), known });
         }
+        let instructions = format!("{INTRODUCTION} {}", text::network(&options.settings.network));
         let mut registry =
-            Self { instructions: INTRODUCTION.to_owned(), tools: Vec::new(), by_name: HashMap::new() };
+            Self { instructions, tools: Vec::new(), by_name: HashMap::new() };
         for set in TOOLSETS.iter().filter(|set| named(set.name)) {
             registry.instruct(set.instructions);
             for make in set.tools {
@@ -354,7 +361,7 @@ mod tests {
         let error = Registry::new(&["contexts", "browsers"], &options(false)).err().unwrap();
         assert_eq!(
             error.to_string(),
-            "unknown toolset \"browsers\"; known: contexts, sessions, sandbox, browser, all"
+            "unknown toolset \"browsers\"; known: contexts, sessions, sandbox, browser, network, all"
         );
     }
 

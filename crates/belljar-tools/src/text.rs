@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use belljar_sandbox::Output;
+use belljar_sandbox::{Mode, NetworkSettings, Output};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::uri;
+use crate::{MAX_RULES_SHOWN, uri};
 
 /// What was left out of one output stream.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -122,6 +122,28 @@ pub(crate) fn grouped(number: u64) -> String {
 }
 
 /// In the unit that a person would choose.
+/// What can be reached from a sandbox whose maker says nothing about it.
+pub(crate) fn network(settings: &NetworkSettings) -> &'static str {
+    match (settings.default, settings.ceiling.max) {
+        (Mode::None, Mode::None) => "There is no network.",
+        (Mode::None, _) => "There is no network unless it is opened.",
+        (Mode::Allowlist, _) => "The network reaches listed hosts only, through a proxy.",
+        (Mode::Open, _) => "The public internet can be reached, through a proxy.",
+    }
+}
+
+/// The most that can be had.
+pub(crate) fn network_limit(settings: &NetworkSettings) -> String {
+    let rules = settings.ceiling.all_allowed();
+    let shown: Vec<_> = rules.iter().take(MAX_RULES_SHOWN).map(ToString::to_string).collect();
+    let more = if rules.len() > shown.len() { ", …" } else { "" };
+    match settings.ceiling.max {
+        Mode::None => "The operator of this server allows no network.".to_owned(),
+        Mode::Allowlist => format!("The operator allows these hosts and no others: {}{more}.", shown.join(", ")),
+        Mode::Open => "The operator allows the whole public internet.".to_owned(),
+    }
+}
+
 pub(crate) fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     let plural = |count: u64, unit: &str| format!("{count} {unit}{}", if count == 1 { "" } else { "s" });

@@ -183,6 +183,7 @@ async fn interpreters_from_the_zygote_are_held_to_the_same() {
         language: Language::Python,
         description: String::new(),
         flavor: None,
+        network: None,
     };
     let context = service.create_context(&caller, new).await.unwrap();
     let request = RunRequest { code: KERNEL_PROBE.into(), ..RunRequest::default() };

@@ -19,7 +19,8 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("belljar-guest", vec!["belljar-proto"]),
         // The packets between jailer and guest are part of the protocol.
         ("belljar-jail", vec!["belljar-proto"]),
-        ("belljar-sandbox", vec!["belljar-proto"]),
+        ("belljar-egress", vec![]),
+        ("belljar-sandbox", vec!["belljar-egress", "belljar-proto"]),
         ("belljar-backends", vec!["belljar-jail", "belljar-sandbox"]),
         ("belljar-tools", vec!["belljar-sandbox"]),
         // Knows MCP and nothing of ours.

@@ -12,10 +12,11 @@ const ELSEWHERE: &str = "/opt/browser";
 const FONT_CACHE: &str = "/var/cache/fontconfig";
 
 const FEATURES_OFF: &str = "Translate,OptimizationHints,MediaRouter,DialMediaRouteProvider,InterestFeedContentSuggestions,\
-                            CertificateTransparencyComponentUpdater,AutofillServerCommunication,GlobalMediaControls";
+                            CertificateTransparencyComponentUpdater,AutofillServerCommunication,GlobalMediaControls,\
+                            EncryptedClientHello";
 
 /// Chromium's own sandbox is never turned off: there is no flag for that here.
-const FLAGS: [&str; 28] = [
+const FLAGS: [&str; 29] = [
     "--headless",
     "--remote-debugging-pipe",
     "--disable-gpu",
@@ -47,6 +48,8 @@ const FLAGS: [&str; 28] = [
     // Tabs share processes beyond this, which are few in a sandbox.
     "--renderer-process-limit=8",
     "--window-size=1280,800",
+    // Nothing listens there while the sandbox has no network. What is on its own loopback is reached without it.
+    "--proxy-server=http://127.0.0.1:3128",
 ];
 
 pub(super) fn spec(browser: &Browser, bind: &mut impl FnMut(&Path, &str)) -> BrowserSpec {

@@ -43,7 +43,7 @@ pub(super) enum Report {
     Gone,
 }
 
-type Answer = oneshot::Sender<Result<Option<OwnedFd>, BackendError>>;
+type Answer = oneshot::Sender<Result<Vec<OwnedFd>, BackendError>>;
 
 #[derive(Default)]
 struct Waiting {
@@ -197,7 +197,7 @@ impl Jailer {
 
     /// Runs until the jailer ends.
     fn hear_out(&self, child: Option<Child>, report: &dyn Fn(Report)) {
-        while let Ok(Some((message, mut fds))) = self.socket.receive_blocking::<FromJailer>() {
+        while let Ok(Some((message, fds))) = self.socket.receive_blocking::<FromJailer>() {
             match message {
                 FromJailer::Ready { cgroups, landlock, weaker, counts_cpu, shares_volumes } => {
                     report(Report::Ready(Isolation {
@@ -218,11 +218,10 @@ impl Jailer {
                 FromJailer::ZygoteFailed { message } => {
                     self.heard_of_zygote(Report::ZygoteFailed { message }, report);
                 }
-                FromJailer::Created { id } | FromJailer::Dialed { id } => {
-                    let stream = fds.pop().ok_or_else(|| BackendError::new("the jailer sent no stream"));
-                    self.answer(&id, stream.map(Some));
-                }
-                FromJailer::Claimed { id } => self.answer(&id, Ok(None)),
+                FromJailer::Created { id }
+                | FromJailer::Dialed { id }
+                | FromJailer::Listening { id }
+                | FromJailer::Claimed { id } => self.answer(&id, Ok(fds)),
                 FromJailer::Usage { usage } => {
                     let asked = self.waiting().accounts.pop_front();
                     if let Some(asked) = asked {
@@ -272,7 +271,7 @@ impl Jailer {
         self.zygote.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn answer(&self, id: &str, answer: Result<Option<OwnedFd>, BackendError>) {
+    fn answer(&self, id: &str, answer: Result<Vec<OwnedFd>, BackendError>) {
         if let Some(waiting) = self.waiting().answers.remove(id) {
             // The caller may have given up.
             let _ = waiting.send(answer);
@@ -380,11 +379,12 @@ impl Jailer {
 
     /// Sends a request that is answered with a stream.
     pub(super) async fn ask(&self, id: &str, request: ToJailer) -> Result<OwnedFd, BackendError> {
-        let stream = self.request(id, request).await?;
-        stream.ok_or_else(|| BackendError::new("the jailer sent no stream"))
+        let mut streams = self.request(id, request).await?;
+        streams.pop().ok_or_else(|| BackendError::new("the jailer sent no stream"))
     }
 
-    pub(super) async fn request(&self, id: &str, request: ToJailer) -> Result<Option<OwnedFd>, BackendError> {
+    /// Answered with as many descriptors as there are to be had. One at a time for each sandbox.
+    pub(super) async fn request(&self, id: &str, request: ToJailer) -> Result<Vec<OwnedFd>, BackendError> {
         let (sender, receiver) = oneshot::channel();
         {
             let mut waiting = self.waiting();

@@ -19,7 +19,7 @@ use std::{
 use async_trait::async_trait;
 use belljar_jail::protocol::{JailerSpec, Layer, ToJailer, Volume};
 use belljar_sandbox::{
-    Backend, BackendError, Isolation, Language, Limits, Machine, Mount, State, Survivor, Used,
+    Backend, BackendError, Isolation, Language, Limits, Listeners, Machine, Mount, State, Survivor, Used,
 };
 use tokio::{net::UnixStream, sync::watch};
 
@@ -428,6 +428,13 @@ impl Machine for LocalMachine {
         let stream = std::os::unix::net::UnixStream::from(fd);
         let nonblocking = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
         nonblocking.map_err(|e| BackendError::new(format!("use the guest's stream: {e}")))
+    }
+
+    async fn listen(&self, trust: Option<&str>) -> Result<Listeners, BackendError> {
+        let listen = ToJailer::Listen { id: self.id.clone(), trust: trust.map(str::to_owned) };
+        let sockets = <[OwnedFd; 2]>::try_from(self.jailer.request(&self.id, listen).await?);
+        let [http, socks] = sockets.map_err(|_| BackendError::new("the jailer sent no sockets"))?;
+        Ok(Listeners { http: http.into(), socks: socks.into() })
     }
 
     async fn destroy(&self) -> Result<(), BackendError> {

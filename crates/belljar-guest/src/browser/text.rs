@@ -108,8 +108,12 @@ pub(crate) fn explain(error: &str) -> String {
         | "net::ERR_INTERNET_DISCONNECTED"
         | "net::ERR_ADDRESS_UNREACHABLE"
         | "net::ERR_NETWORK_CHANGED"
-        | "net::ERR_NETWORK_ACCESS_DENIED" => {
+        | "net::ERR_NETWORK_ACCESS_DENIED"
+        | "net::ERR_PROXY_CONNECTION_FAILED" => {
             "no network in this sandbox: only servers that run inside it can be reached"
+        }
+        "net::ERR_TUNNEL_CONNECTION_FAILED" => {
+            "it was not let through, or does not answer: the tool sandbox_network tells why"
         }
         "net::ERR_CONNECTION_REFUSED" => "nothing listens there",
         "net::ERR_FILE_NOT_FOUND" => "no such file",

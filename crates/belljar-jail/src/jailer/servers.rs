@@ -11,7 +11,7 @@ use rustix::event::epoll;
 use super::{Jailer, Ready, SERVER};
 use crate::{
     JailError, Result,
-    protocol::{FromJailer, JAILER_GENERATION, Limits, Packets, ToGuest, ToJailer, Usage, Volume},
+    protocol::{FromJailer, JAILER_GENERATION, Layer, Limits, Packets, ToGuest, ToJailer, Usage, Volume},
 };
 
 impl Jailer {
@@ -104,6 +104,10 @@ impl Jailer {
                     Ok(stream) => self.tell(&FromJailer::Dialed { id }, &[&stream]),
                     Err(error) => self.tell(&FromJailer::Refused { id, error }, &[]),
                 },
+                ToJailer::Listen { id, trust } => match self.listen(&id, trust) {
+                    Ok([http, socks]) => self.tell(&FromJailer::Listening { id }, &[&http, &socks]),
+                    Err(error) => self.tell(&FromJailer::Refused { id, error }, &[]),
+                },
                 ToJailer::Destroy { id } => match self.tokens.get(&id).and_then(|t| self.sandboxes.get(t)) {
                     Some(sandbox) => sandbox.kill(),
                     None => {
@@ -153,6 +157,18 @@ impl Jailer {
         }
         sandbox.label = Some(label);
         Ok(())
+    }
+
+    fn listen(&mut self, id: &str, trust: Option<String>) -> Result<[OwnedFd; 2]> {
+        let refuse = |why: &str| JailError::new(format!("open the network of sandbox {id}"), why);
+        if !self.mould.policy.has(Layer::Network) {
+            return Err(refuse("it has no network of its own"));
+        }
+        let sandbox = self.tokens.get(id).and_then(|token| self.sandboxes.get_mut(token));
+        let sandbox = sandbox.ok_or_else(|| refuse("it is gone"))?;
+        let listening = sandbox.listen()?;
+        sandbox.trust = trust;
+        Ok(listening)
     }
 
     fn usage(&self, id: String) -> Option<Usage> {

@@ -49,10 +49,11 @@ struct CreateContext {
 
 pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     let settings = &options.settings;
+    let network = text::network(&settings.network);
     let description = format!(
         "Start a new Python or JavaScript interpreter in its own sandbox and return its context_id for \
          run_code and the file tools. Variables, imports and files (in /workspace) persist between calls. \
-         Contexts are isolated from each other and from the host, and have no network. Python has numpy, \
+         Contexts are isolated from each other and from the host. {network} Python has numpy, \
          pandas, matplotlib, scipy, scikit-learn, sympy, pillow, openpyxl and requests installed. A \
          context stops by itself after {} without use, and then its id, variables and files are gone; stop \
          it earlier with stop_context. At most {} contexts at once.",
@@ -95,7 +96,7 @@ impl Tool for CreateContext {
             None | Some(Choice::Python) => Language::Python,
             Some(Choice::Javascript) => Language::Javascript,
         };
-        let new = NewContext { name: args.name, language, description, flavor: None };
+        let new = NewContext { name: args.name, language, description, flavor: None, network: None };
         ToolOutput::structured(&created(cx.service.create_context(&cx.caller, new).await?))
     }
 }

@@ -30,6 +30,7 @@ struct RunCode {
 
 pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     let settings = &options.settings;
+    let network = text::network(&settings.network);
     let description = format!(
         "Run code in a context made by create_context and return stdout, stderr, success and \
          execution_time (seconds). Works like a notebook cell: variables, imports and functions persist \
@@ -39,7 +40,7 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
          false and its traceback in stderr. The time limit is {} unless `timeout` says otherwise (at most \
          {}); code that reaches it is interrupted and its variables are kept. Output beyond {} bytes is \
          cut in the middle and kept whole in a file that the result names. Files belong in /workspace. \
-         There is no network. A context that is not used for {} is stopped, and its id no longer works.",
+         {network} A context that is not used for {} is stopped, and its id no longer works.",
         text::duration(settings.run_timeout),
         text::duration(settings.max_run_timeout),
         text::grouped(settings.output_cap as u64),

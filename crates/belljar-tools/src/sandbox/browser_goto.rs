@@ -20,7 +20,7 @@ impl Browsing for Args {
     const DESCRIPTION: &'static str = "Open an address in the sandbox's browser and wait until the page is \
         there; the browser starts with the first call. Returns the address and the title of the page that \
         came, and what happened besides. Reachable are files of the sandbox (file:///workspace/…), data: \
-        addresses and servers that were started in the same sandbox, on localhost; there is no other network. \
+        addresses, servers that were started in the same sandbox, on localhost, and what the sandbox's network allows. \
         A dialog that is open is cancelled. Downloads land in /workspace/downloads. Then call browser_snapshot \
         to read the page.";
     const ANNOTATIONS: Annotations = Annotations::MOVES;

@@ -69,6 +69,7 @@ struct CodeRun {
 
 pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     let settings = &options.settings;
+    let network = text::network(&settings.network);
     let description = format!(
         "Run Python or JavaScript in the sandbox. Works like a notebook cell: variables, imports and functions \
          persist between calls, in each language by itself; the value of a last expression is returned as \
@@ -77,7 +78,7 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
          {MAX_IMAGES} a call). A program that fails is a failure with its traceback in stderr. Files are \
          shared with the file tools and the browser. The time limit is {} unless `timeout` says otherwise (at \
          most {}); code that reaches it is interrupted and its variables are kept. Output beyond {} bytes is \
-         cut in the middle and kept whole in a file that the result names. There is no network.",
+         cut in the middle and kept whole in a file that the result names. {network}",
         text::duration(settings.run_timeout),
         text::duration(settings.max_run_timeout),
         text::grouped(settings.output_cap as u64),

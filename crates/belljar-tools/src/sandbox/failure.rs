@@ -100,6 +100,12 @@ impl From<Error> for Failure {
             Error::NotReady(why) => {
                 (format!("the server is not ready: {why}"), "try again in a minute".to_owned())
             }
+            Error::NetworkNotAllowed(why) => (
+                format!("this network is not available: {why}"),
+                "do without, or with less; bring data in with file_write, and open pages from file:///workspace/… or \
+                 from a server inside of the sandbox"
+                    .to_owned(),
+            ),
             Error::FileNotFound(path) => (
                 format!("file not found {}", quoted("path", &path)),
                 "call file_list to see what is there".to_owned(),

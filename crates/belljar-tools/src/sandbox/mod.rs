@@ -14,6 +14,7 @@ mod problem;
 mod rendered;
 pub(crate) mod sandbox_create;
 pub(crate) mod sandbox_destroy;
+pub(crate) mod sandbox_network;
 
 use belljar_sandbox::ContextInfo;
 pub(crate) use failure::Failure;

@@ -5,8 +5,9 @@ use belljar_sandbox::Problem;
 use super::{Failure, failure::quoted};
 use crate::MAX_CANDIDATES;
 
-const REACHABLE: &str = "there is no network inside: open file:///workspace/…, a data: address, or a server \
-                         that was started in this sandbox at http://localhost:PORT";
+const REACHABLE: &str = "without a network there are file:///workspace/…, data: addresses, and servers that were \
+                         started in this sandbox at http://localhost:PORT; with one, sandbox_network tells what was \
+                         refused";
 
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {

@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use belljar_sandbox::ContextInfo;
+use belljar_sandbox::{ContextInfo, Policy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Failure, rendered};
+use super::{Failure, rendered, sandbox_network::Network};
 use crate::{
     Annotations, CallContext, Options, Tool, ToolError, ToolOutput, ToolSpec, args, schema,
     sessions::{Size, Template, flavor_name},
@@ -23,9 +23,10 @@ struct Args {
     /// The interpreter that is ready at once; the other one starts when it is first used. Default: python.
     #[schemars(extend("enum" = ["python", "node"], "default" = "python"))]
     template: Option<Template>,
-    /// What can be reached from inside. Only none is available for now.
-    #[schemars(extend("enum" = ["none", "allowlist", "open"], "default" = "none"))]
-    network: Option<String>,
+    /// What can be reached from inside: nothing, the hosts that the operator lists, or the public internet; at most what
+    /// the operator allows. Default: what the operator says, usually none.
+    #[schemars(extend("enum" = ["none", "allowlist", "open"]))]
+    network: Option<Network>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -40,6 +41,7 @@ struct Created {
     flavor: &'static str,
     cpus: f64,
     memory_mb: u64,
+    /// none, allowlist or open.
     network: &'static str,
     /// The directory that relative paths start from.
     workspace: &'static str,
@@ -55,11 +57,11 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     let settings = &options.settings;
     let [small, medium, large] =
         settings.flavors.map(|(cpus, memory)| format!("{cpus} CPU and {} MB", memory >> 20));
+    let network = text::network(&settings.network);
     let description = format!(
         "Make a new sandbox: an isolated computer with Python, JavaScript, files in /workspace and a browser. \
          From then on it is your current sandbox, which the other tools use when no sandbox_id is given. The \
-         flavor sets its processors and memory: small {small}, medium {medium}, large {large}. There is no \
-         network inside. Variables, files and pages stay between calls. A sandbox that is not used for {} is \
+         flavor sets its processors and memory: small {small}, medium {medium}, large {large}. {network} Variables, files and pages stay between calls. A sandbox that is not used for {} is \
          ended with everything in it; end it earlier with sandbox_destroy. At most {} at once.",
         text::duration(settings.idle_timeout),
         settings.contexts_per_caller,
@@ -90,17 +92,10 @@ impl Tool for SandboxCreate {
 impl SandboxCreate {
     async fn act(&self, cx: &CallContext, args: Value) -> Result<ToolOutput, Failure> {
         let args: Args = args::parse(&self.spec.input_schema, args)?;
-        if let Some(network) = args.network.filter(|network| network != "none") {
-            return Err(Failure::new(
-                "NOT_AVAILABLE",
-                format!("sandboxes have no network yet (network={network:?})"),
-                "leave out network, or pass none; bring data in with file_write, and open pages from \
-                 file:///workspace/… or from a server inside of the sandbox",
-            ));
-        }
+        let network = args.network.map(|network| Policy { mode: network.mode(), allow: None });
         let language = args.template.unwrap_or(Template::Python).language();
         let flavor = args.flavor.unwrap_or(Size::Medium).flavor();
-        created(cx.service.create_sandbox(&cx.caller, language, Some(flavor)).await?)
+        created(cx.service.create_sandbox(&cx.caller, language, Some(flavor), network).await?)
     }
 }
 
@@ -110,7 +105,7 @@ fn created(sandbox: ContextInfo) -> Result<ToolOutput, Failure> {
         flavor: flavor_name(sandbox.flavor),
         cpus: sandbox.limits.cpus,
         memory_mb: sandbox.limits.memory_bytes >> 20,
-        network: "none",
+        network: sandbox.network.as_str(),
         workspace: uri::WORKSPACE,
         created_at: text::iso(sandbox.created_at),
         sandbox_id: sandbox.id,

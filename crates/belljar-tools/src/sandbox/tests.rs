@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use belljar_sandbox::{
-    Backend, BackendError, Browsed, Caller, ContextInfo, Flavor, Isolation, Language, Limits, Machine,
+    Backend, BackendError, Browsed, Caller, ContextInfo, Flavor, Isolation, Language, Limits, Machine, Mode,
     SandboxService, Settings, State, Survivor, Tab, Used,
 };
 use serde_json::{Value, json};
@@ -58,6 +58,7 @@ pub(super) fn info() -> ContextInfo {
     ContextInfo {
         id: "ctx-1".to_owned(),
         name: "sandbox-1a2b3c4d".to_owned(),
+        network: Mode::None,
         description: String::new(),
         language: Language::Python,
         flavor: Some(Flavor::Medium),

@@ -71,6 +71,7 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     let settings = &options.settings;
     let [small, medium, large] =
         settings.flavors.map(|(cpus, memory)| format!("{cpus} CPU and {} MB", memory >> 20));
+    let network = text::network(&settings.network);
     let description = format!(
         "Run Python or JavaScript in a sandbox. Without session_id a new session is started and its id \
          returned; with it the call goes on where the last one ended: variables, imports and files in \
@@ -80,7 +81,7 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
          of a new session sets its processors and memory: small {small}, medium {medium}, large {large}. The \
          time limit is {} unless `timeout` says otherwise (at most {}); code that reaches it is interrupted \
          and its variables are kept. Output beyond {} bytes is cut in the middle and kept whole in a file that \
-         the result names. There is no network. A session that is not used for {} is stopped, and its id no \
+         the result names. {network} A session that is not used for {} is stopped, and its id no \
          longer works.",
         text::duration(settings.run_timeout),
         text::duration(settings.max_run_timeout),

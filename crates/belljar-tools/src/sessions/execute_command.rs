@@ -95,6 +95,7 @@ struct ExecuteCommand {
 
 pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     let settings = &options.settings;
+    let network = text::network(&settings.network);
     let description = format!(
         "Run a command in a session's sandbox, beside its code and other commands; files in /workspace are \
          shared with both. Without session_id a new session is started and its id returned. `command` alone \
@@ -106,7 +107,7 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
          output; `wait` waits for it, `input`, `close_input` and `signal` act on it. A process in the \
          background has no time limit unless `timeout` sets one, and keeps its session from being stopped \
          as idle. Output beyond {} bytes is cut in the middle and kept whole in a file that the result names. \
-         There is no network. A session that is not used for {} is stopped, and its id no longer works.",
+         {network} A session that is not used for {} is stopped, and its id no longer works.",
         text::duration(settings.run_timeout),
         text::duration(settings.max_run_timeout),
         text::grouped(settings.output_cap as u64),

@@ -91,6 +91,7 @@ impl Session {
             language: template.unwrap_or(Template::Python).language(),
             description: String::new(),
             flavor: Some(size.unwrap_or(Size::Small).flavor()),
+            network: None,
         };
         let info = cx.service.create_context(&cx.caller, new).await.map_err(told)?;
         Ok(Self { info, created: true, untold: Some((Arc::clone(&cx.service), cx.caller.clone())) })

@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod docs;
 mod file;
+mod network;
 mod settings;
 mod value;
 
@@ -15,7 +16,7 @@ use std::{
 };
 
 use anyhow::bail;
-use belljar_sandbox::{Language, Limits, Settings, VolumeStore};
+use belljar_sandbox::{Language, Limits, NetworkSettings, Settings, VolumeStore};
 
 pub(crate) use settings::{SETTINGS, Setting};
 use value::Value;
@@ -178,6 +179,7 @@ impl Config {
         let mut config = build(resolved);
         config.service.volumes = VolumeStore::open(config.home.join("volumes"), &config.volumes)
             .map_err(|why| anyhow::anyhow!("volumes: {}: {why}", config.origin("volumes")))?;
+        config.service.network = network::settings(&config, environment)?;
         if config.service.run_timeout > config.service.max_run_timeout {
             bail!(
                 "run.timeout ({}, {}) is more than run.max_timeout ({}, {})",
@@ -263,6 +265,7 @@ fn build(resolved: Vec<Resolved>) -> Config {
             volume_bytes: values.bytes("quota.disk"),
             // Checked when all settings are known.
             volumes: VolumeStore::default(),
+            network: NetworkSettings::default(),
             limits: Limits {
                 cpus: values.decimal("limits.cpus"),
                 memory_bytes: values.bytes("limits.memory"),

@@ -48,6 +48,7 @@ const fn also(alias: &'static str, setting: Setting) -> Setting {
     Setting { alias: Some(alias), ..setting }
 }
 
+const NETWORK: Accepts = Accepts::OneOf(&["none", "allowlist", "open"]);
 const DEMAND: Accepts = Accepts::OneOf(&["auto", "required"]);
 
 pub(crate) const SETTINGS: &[Setting] = &[
@@ -144,6 +145,31 @@ pub(crate) const SETTINGS: &[Setting] = &[
         Accepts::OptionalList,
         "",
         "Host directories for every sandbox, each NAME=PATH (read-only) or NAME=PATH:rw; seen as /volumes/NAME",
+    ),
+    setting(
+        "network.default",
+        NETWORK,
+        "none",
+        "What sandboxes reach whose maker does not say: nothing, listed hosts, or the public internet",
+    ),
+    setting("network.max", NETWORK, "none", "The most that anybody may ask for"),
+    setting(
+        "network.allow",
+        Accepts::OptionalList,
+        "",
+        "Hosts of `allowlist`, each HOST[:PORT[+PORT]] [METHOD…]; HOST may begin with `*.`",
+    ),
+    setting(
+        "network.private",
+        Accepts::OptionalList,
+        "",
+        "Hosts that are reached although their addresses are private, each HOST:PORT",
+    ),
+    setting(
+        "network.secrets",
+        Accepts::OptionalList,
+        "",
+        "Environment variables whose values requests get on their way out, each NAME=HOST/HEADER",
     ),
     setting(
         "drain",

@@ -192,6 +192,7 @@ impl Health {
             pool_size: now.session_pool_size,
             pool_created: service.pool_created(),
             sandbox_memory_bytes: self.sandbox_memory,
+            traffic: service.traffic(),
         }
     }
 }

@@ -10,6 +10,8 @@ use anyhow::{Context, anyhow};
 use metrics::{Gauge, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
+use belljar_sandbox::{Reason, Traffic};
+
 use crate::cli;
 
 const CALL_SECONDS: &str = "belljar_call_seconds";
@@ -59,6 +61,8 @@ pub(crate) struct Gauges {
     pub(crate) pool_created: u64,
     /// Of all sandboxes together.
     pub(crate) sandbox_memory_bytes: u64,
+    /// Through the proxies of sandboxes.
+    pub(crate) traffic: Traffic,
 }
 
 /// Installed by a server that can be scraped. Without it, everything below does nothing.
@@ -95,6 +99,12 @@ impl Metrics {
         gauge!("belljar_pool_size").set(gauges.pool_size as f64);
         counter!("belljar_pool_created_total").absolute(gauges.pool_created);
         gauge!("belljar_sandbox_memory_bytes").set(gauges.sandbox_memory_bytes as f64);
+        counter!("belljar_egress_connections_total").absolute(gauges.traffic.connections);
+        for (reason, count) in Reason::ALL.iter().zip(gauges.traffic.refused) {
+            counter!("belljar_egress_refused_total", "reason" => reason.as_str()).absolute(count);
+        }
+        counter!("belljar_egress_sent_bytes_total").absolute(gauges.traffic.sent);
+        counter!("belljar_egress_received_bytes_total").absolute(gauges.traffic.received);
         gauge!("belljar_memory_bytes").set(resident_bytes().unwrap_or_default() as f64);
         gauge!("belljar_uptime_seconds").set(self.began.elapsed().as_secs_f64());
         self.handle.render()
@@ -120,6 +130,10 @@ fn begin() {
     describe_gauge!("belljar_pool_size", "Sandboxes that the pool should hold");
     describe_counter!("belljar_pool_created_total", "Sandboxes made for the pool");
     describe_gauge!("belljar_sandbox_memory_bytes", "Memory of all sandboxes");
+    describe_counter!("belljar_egress_connections_total", "Connections out of sandboxes that were let through");
+    describe_counter!("belljar_egress_refused_total", "Connections out of sandboxes that came to nothing");
+    describe_counter!("belljar_egress_sent_bytes_total", "Bytes out of sandboxes");
+    describe_counter!("belljar_egress_received_bytes_total", "Bytes into sandboxes");
     describe_gauge!("belljar_memory_bytes", "Resident memory of the server");
     describe_gauge!("belljar_uptime_seconds", "Time since the server started");
     describe_gauge!("belljar_build_info", "Always 1; the label tells the version");
@@ -229,6 +243,7 @@ mod tests {
             pool_size: 6,
             pool_created: 13,
             sandbox_memory_bytes: 123_456_789,
+            traffic: Traffic { connections: 4, refused: [0, 3, 2, 0, 1, 0, 0], sent: 1_000, received: 2_000 },
         };
         let page = rendered(&gauges, || {
             call("run_code".into(), "ok".into(), Duration::from_millis(3));
