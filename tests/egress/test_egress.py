@@ -1,7 +1,6 @@
 """Real programs in real sandboxes, and what they reach."""
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -11,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
 
 import outside  # noqa: E402
-from harness import HttpTestCase, Home, Server, wait_until  # noqa: E402
+from harness import HttpTestCase, Home, Server  # noqa: E402
 
 SECRET = "the-real-secret-4711"
 LOOK = """
@@ -200,24 +199,16 @@ class Network(HttpTestCase):
         self.assertIn("Hello", sandbox.run(get))
         told = sandbox.network(allow=["other.example:443"])
         self.assertEqual(told["allow"], ["other.example:443"])
-        self.assertFalse(sandbox.ok("code_run", language="python", code=get)["success"])
+        self.assertIn("not on this sandbox's allow-list", sandbox.refused("code_run", language="python", code=get)["error"])
         sandbox.network(network="none")
         self.assertEqual(sandbox.run(LOOK).split(), ["False", "False", "None", "None"])
         sandbox.network(network="open")
         self.assertIn("Hello", sandbox.run(get))
         self.assertIn("HOST", sandbox.refused("sandbox_network", network="allowlist", allow=["https://x/"])["hint"])
 
-    def test_a_fresh_sandbox_in_place_of_one_that_ended_has_the_same_network(self):
-        sandbox = self.sandbox()
-        # All that is in it, the guest included, takes its memory until it is ended; or it ends itself.
-        sandbox.result("code_run", language="python", code="import os, signal; os.kill(-1, signal.SIGKILL)")
-        self.assertTrue(wait_until(lambda: "Hello" in sandbox.shell(f"curl -sS {self.url}/")[1], 60))
-
     def test_connections_are_counted(self):
         sandbox = self.sandbox()
         sandbox.shell(f"curl -sS {self.url}/; curl -sS http://elsewhere.example/")
-        if os.environ.get("BELLJAR_TEST_NO_METRICS"):
-            return
         records = sandbox.network()
         self.assertGreaterEqual(records["connections_total"], 2)
         self.assertEqual(records["connections"][-1]["method"], "GET")
@@ -248,7 +239,7 @@ class Secrets(HttpTestCase):
             lambda: sandbox.shell(f"curl -sSfi -H \"Authorization: Bearer $API_KEY\" {url}")[1],
             lambda: sandbox.shell(f"curl -sSfi -u \"me:$API_KEY\" {url}")[1],
             lambda: sandbox.shell(f"python -c \"import urllib.request as u, os; r = u.urlopen(u.Request('{url}', headers={{'Authorization':"
-                                  " 'Bearer ' + os.environ['API_KEY']}})); print(r.read(), r.headers)\"")[1],
+                                  " 'Bearer ' + os.environ['API_KEY']})); print(r.read(), r.headers)\"")[1],
         ]
         for program in programs:
             self.outside.secure.heard.clear()

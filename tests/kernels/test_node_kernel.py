@@ -328,6 +328,33 @@ class Cells(Base):
         self.good("process.env = null")
         self.assertTrue(self.k.run("1", trace="00-d").ok)
 
+    def test_environment_that_changes_between_runs(self):
+        seen = "[process.env.A, require('child_process').execSync('echo $A').toString()].join()"
+        self.assertEqual(self.k.run(seen, env={"A": "1", "B": None}).value, "'1,1\\n'")
+        self.assertEqual(self.k.run(seen, env={"A": None}).value, "',\\n'")
+
+    def test_fetch_takes_the_way_that_the_environment_names(self):
+        with socket.create_server(("127.0.0.1", 0)) as proxy:
+            proxy.settimeout(60)
+            heard = []
+
+            def serve():
+                stream, _ = proxy.accept()
+                with stream:
+                    heard.append(stream.recv(65536))
+                    stream.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
+                    heard.append(stream.recv(65536))
+                    stream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi")
+
+            thread = threading.Thread(target=serve, daemon=True)
+            thread.start()
+            address = f"http://127.0.0.1:{proxy.getsockname()[1]}"
+            got = self.k.run("await (await fetch('http://a.example/x')).text()", env={"http_proxy": address, "no_proxy": "localhost"})
+            self.assertEqual(got.value, "'hi'", got)
+            thread.join(60)
+            self.assertTrue(heard[0].startswith(b"CONNECT a.example:80 HTTP/1.1\r\n"), heard)
+            self.assertTrue(heard[1].startswith(b"GET /x HTTP/1.1\r\n"), heard)
+
 
 class Output(Base):
     def test_console(self):

@@ -353,6 +353,19 @@ class Cells(KernelCase):
         self.good("os.environ = None")
         self.assertTrue(self.guest.run("1", trace="00-d").done["ok"])
 
+    def test_environment_that_changes_between_runs(self):
+        with tempfile.TemporaryDirectory() as base:
+            seen = "import os, subprocess\n(os.environ.get('A'), subprocess.getoutput('echo $A'))"
+            self.assertEqual(self.guest.run(seen, env={"A": "1", "B": None, "PYTHONUSERBASE": base}).value, "('1', '1')")
+            # What is installed later is found, though nothing was there before.
+            site = self.guest.run("import sys\nsys.path[-1]").value.strip("'")
+            self.assertTrue(site.startswith(base), site)
+            Path(site, "brought_later.py").write_text("x = 7")
+            self.assertEqual(self.guest.run("import brought_later\nbrought_later.x").value, "7")
+            self.assertEqual(self.guest.run(seen, env={"A": None}).value, "(None, '')")
+        self.good("os.environ = None")
+        self.assertTrue(self.guest.run("1", env={"A": "1"}).done["ok"])
+
 
 class Displays(KernelCase):
     def test_rich(self):

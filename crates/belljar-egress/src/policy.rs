@@ -244,12 +244,6 @@ impl Ceiling {
         }
         Ok(Grant { private, made_up, limits })
     }
-
-    /// Whether TLS has to be ended to see methods, for any host of this policy.
-    pub(crate) fn limits_methods(&self, policy: &Policy) -> bool {
-        let own = policy.allow.iter().flatten();
-        policy.mode == Mode::Allowlist && self.allow.iter().chain(own).any(|rule| !rule.methods.is_empty())
-    }
 }
 
 struct Covering {

@@ -14,7 +14,7 @@ use tokio::{
     task::JoinHandle,
     time::timeout,
 };
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::{TlsAcceptor, TlsConnector, client, server::TlsStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -157,7 +157,8 @@ impl Gateway {
 
     /// Whether a sandbox with this policy has to trust an authority of ours.
     pub fn needs_authority(&self, policy: &Policy) -> bool {
-        policy.mode != Mode::None && (!self.secrets.is_empty() || self.ceiling.limits_methods(policy))
+        // With a list of hosts, methods may have to be seen, and hellos of browsers may have to be begun anew.
+        policy.mode == Mode::Allowlist || (policy.mode == Mode::Open && !self.secrets.is_empty())
     }
 
     /// Serves what was bound, until the proxy is dropped. Call it inside of a runtime.
@@ -333,6 +334,7 @@ impl Way {
             Ok(None) => Ok(()),
             Ok(Some(Spoken::Tls(hello))) => match hello.check(&place.host) {
                 Ok(()) if look_inside => self.inspect(client, place, &secrets, trail).await,
+                Ok(()) if hello.encrypted => self.renew(client, place, trail).await,
                 Ok(()) => self.pass(client, place, trail).await,
                 Err(refusal) => {
                     let _ = client.inner.write_all(&DENIED).await;
@@ -402,6 +404,33 @@ impl Way {
         }
     }
 
+    /// Is the host that the client speaks to, by the authority that its sandbox trusts.
+    async fn accept(&self, host: &Host, client: Reader<TcpStream>) -> Result<TlsStream<Prefixed<TcpStream>>, Refusal> {
+        let missing = || Refusal::new(Reason::Unreachable, "this sandbox trusts no authority of ours");
+        let authority = self.authority.as_ref().ok_or_else(missing)?;
+        let acceptor = TlsAcceptor::from(authority.server(&host.to_string()).map_err(no_tls)?);
+        let (client, ahead) = client.into_parts();
+        let accepting = timeout(HANDSHAKE_LIMIT, acceptor.accept(Prefixed::new(client, ahead)));
+        accepting.await.map_err(late).flatten().map_err(no_tls)
+    }
+
+    /// Makes sure that the other end is that host.
+    async fn verify(&self, host: &Host, upstream: TcpStream) -> Result<client::TlsStream<TcpStream>, Refusal> {
+        let server = ServerName::try_from(host.to_string()).map_err(|e| no_tls(io::Error::other(e)))?;
+        let connector = TlsConnector::from(self.gateway.client().await?);
+        let connecting = timeout(HANDSHAKE_LIMIT, connector.connect(server, upstream));
+        connecting.await.map_err(late).flatten().map_err(no_tls)
+    }
+
+    /// TLS that may hide for whom it is: ended here and begun anew, with the name that was asked for and no other.
+    async fn renew(&self, client: Reader<TcpStream>, place: Place, trail: &mut Trail) -> Result<(), Refusal> {
+        let client = self.accept(&place.host, client).await?;
+        let upstream = self.verify(&place.host, place.upstream).await?;
+        // However it ended, it was let through.
+        let _ = relay(client, upstream, Vec::new(), &trail.bytes).await;
+        Ok(())
+    }
+
     /// TLS that ends here, so that one request can be seen and changed.
     async fn inspect(
         &self,
@@ -410,25 +439,13 @@ impl Way {
         secrets: &[&Secret],
         trail: &mut Trail,
     ) -> Result<(), Refusal> {
-        let failed = |e: io::Error| Refusal::new(Reason::Unreachable, format!("TLS did not come about: {e}"));
-        let late = |_| io::Error::from(io::ErrorKind::TimedOut);
         let Place { host, port, grant, upstream } = place;
-        let missing = || Refusal::new(Reason::Unreachable, "this sandbox trusts no authority of ours");
-        let authority = self.authority.as_ref().ok_or_else(missing)?;
-        let name = host.to_string();
-        let acceptor = TlsAcceptor::from(authority.server(&name).map_err(failed)?);
-        let (client, ahead) = client.into_parts();
-        let accepting = timeout(HANDSHAKE_LIMIT, acceptor.accept(Prefixed::new(client, ahead)));
-        let client = accepting.await.map_err(late).flatten().map_err(failed)?;
-        let mut client = Reader::new(client);
+        let mut client = Reader::new(self.accept(&host, client).await?);
         let prepare = async {
             let Some(request) = read_request(&mut client).await? else { return Ok(None) };
             let path = request.target.clone();
             let ready = Ready::new(request, &path, (&host, port), &grant, secrets, trail)?;
-            let server = ServerName::try_from(name).map_err(|e| failed(io::Error::other(e)))?;
-            let connector = TlsConnector::from(self.gateway.client().await?);
-            let connecting = timeout(HANDSHAKE_LIMIT, connector.connect(server, upstream)).await;
-            Ok(Some((ready, connecting.map_err(late).flatten().map_err(failed)?)))
+            Ok(Some((ready, self.verify(&host, upstream).await?)))
         };
         let prepared: Result<_, Refusal> = prepare.await;
         match prepared {
@@ -441,6 +458,14 @@ impl Way {
             }
         }
     }
+}
+
+fn no_tls(error: io::Error) -> Refusal {
+    Refusal::new(Reason::Unreachable, format!("TLS did not come about: {error}"))
+}
+
+fn late(_: tokio::time::error::Elapsed) -> io::Error {
+    io::ErrorKind::TimedOut.into()
 }
 
 enum Spoken {

@@ -468,3 +468,22 @@ async fn when_it_is_closed_its_sockets_can_be_bound_again() {
     timeout(PATIENCE, rig.proxy.take().unwrap().close()).await.unwrap();
     std::net::TcpListener::bind(("127.0.0.1", rig.http)).unwrap();
 }
+
+#[tokio::test]
+async fn a_hello_that_may_hide_its_host_is_not_passed_on() {
+    let upstream = Upstream::start(true, HELLO).await;
+    let rig = Rig::new(&upstream, &["a.test"], Some(&["a.test:PORT"]), &[]);
+    let place = format!("a.test:{}", upstream.port);
+    let mut stream = rig.tunnel(&place).await.unwrap();
+    stream.write_all(&hello::tests::encrypted("a.test")).await.unwrap();
+    // The proxy itself answers it, and misses the rest.
+    stream.shutdown().await.unwrap();
+    rest(&mut stream).await;
+    assert_eq!(rig.reasons(1).await, [Reason::Unreachable]);
+    // What only the server could read is for nobody: the name in the clear must be the right one too.
+    let mut stream = rig.tunnel(&place).await.unwrap();
+    stream.write_all(&hello::tests::encrypted("evil.test")).await.unwrap();
+    rest(&mut stream).await;
+    assert_eq!(rig.reasons(2).await, [Reason::Unreachable, Reason::Mismatch]);
+    assert_eq!(upstream.heard(), [""; 0]);
+}

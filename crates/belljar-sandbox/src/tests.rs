@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::*;
 
 mod losses;
+mod network;
 
 /// What the test sees of all sandboxes.
 #[derive(Default)]
@@ -273,7 +274,7 @@ impl Bench {
     }
 
     async fn sandbox(&self) -> String {
-        self.service.create_sandbox(&self.caller, Language::Python, None).await.unwrap().id
+        self.service.create_sandbox(&self.caller, Language::Python, None, None).await.unwrap().id
     }
 
     fn current(&self) -> Option<String> {

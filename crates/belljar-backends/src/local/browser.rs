@@ -12,8 +12,7 @@ const ELSEWHERE: &str = "/opt/browser";
 const FONT_CACHE: &str = "/var/cache/fontconfig";
 
 const FEATURES_OFF: &str = "Translate,OptimizationHints,MediaRouter,DialMediaRouteProvider,InterestFeedContentSuggestions,\
-                            CertificateTransparencyComponentUpdater,AutofillServerCommunication,GlobalMediaControls,\
-                            EncryptedClientHello";
+                            CertificateTransparencyComponentUpdater,AutofillServerCommunication,GlobalMediaControls";
 
 /// Chromium's own sandbox is never turned off: there is no flag for that here.
 const FLAGS: [&str; 29] = [
