@@ -56,10 +56,15 @@ packages() {
         has npm || list+=(npm)
         has zip || list+=(zip)
     fi
-    # The databases that toolkits are tested with.
     if [ "$purpose" = test ]; then
+        # The databases that toolkits are tested with.
         has_postgres || list+=(postgresql)
         has_mariadb || list+=(mariadb-server)
+        # What the tests of the network use on both sides of the glass.
+        local tool
+        for tool in curl git openssl; do
+            has "$tool" || list+=("$tool")
+        done
     fi
     [ ${#list[@]} -eq 0 ] || printf '%s\n' "${list[@]}"
 }

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import unittest
+from pathlib import Path
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ZYGOTE = os.path.join(HERE, "../../crates/belljar-guest/kernels/python/belljar_zygote.py")

@@ -8,8 +8,8 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PublicKeyData, date_time_ymd,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PublicKeyData, date_time_ymd,
 };
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
@@ -152,7 +152,8 @@ mod tests {
         let provider = Arc::new(ring::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(trusted.as_bytes()).unwrap()).unwrap();
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
         // The chain as it is sent.
         let config = authority.server(host).unwrap();
         let mut client_config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

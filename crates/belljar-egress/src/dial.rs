@@ -140,7 +140,11 @@ mod tests {
 
     fn grant(place: &str, private: &[&str]) -> (Host, u16, Grant) {
         let parse = |text: &str| Host::parse_with_port(text, None).unwrap();
-        let ceiling = Ceiling { max: Mode::Open, allow: Vec::new(), private: private.iter().map(|p| parse(p)).collect() };
+        let ceiling = Ceiling {
+            max: Mode::Open,
+            allow: Vec::new(),
+            private: private.iter().map(|p| parse(p)).collect(),
+        };
         let (host, port) = parse(place);
         let grant = ceiling.judge(&Policy { mode: Mode::Open, allow: None }, &host, port).unwrap();
         (host, port, grant)
@@ -159,12 +163,18 @@ mod tests {
         assert_eq!(*resolver.asked.lock().unwrap(), ["rebind.test."]);
         // The next connection is judged by its own answer.
         let refusal = look(&resolver, "rebind.test:80", &[]).await.unwrap_err();
-        assert_eq!((refusal.reason, refusal.message.as_str()), (Reason::Private, "rebind.test is at 127.0.0.1, which is loopback"));
+        assert_eq!(
+            (refusal.reason, refusal.message.as_str()),
+            (Reason::Private, "rebind.test is at 127.0.0.1, which is loopback")
+        );
     }
 
     #[tokio::test]
     async fn every_address_is_checked() {
-        let resolver = Fickle::new(&[&["10.0.0.1", "93.184.216.34", "::ffff:10.0.0.1", "64:ff9b::a00:1"], &["169.254.169.254"]]);
+        let resolver = Fickle::new(&[
+            &["10.0.0.1", "93.184.216.34", "::ffff:10.0.0.1", "64:ff9b::a00:1"],
+            &["169.254.169.254"],
+        ]);
         assert_eq!(look(&resolver, "mixed.test:443", &[]).await.unwrap(), ["93.184.216.34:443"]);
         assert_eq!(look(&resolver, "metadata.test:80", &[]).await.unwrap_err().reason, Reason::Private);
     }
@@ -174,7 +184,10 @@ mod tests {
         let resolver = Fickle::new(&[&["10.0.0.1"], &["10.0.0.1"]]);
         let named = ["registry.internal:8080"];
         assert_eq!(look(&resolver, "registry.internal:8080", &named).await.unwrap(), ["10.0.0.1:8080"]);
-        assert_eq!(look(&resolver, "registry.internal:81", &named).await.unwrap_err().reason, Reason::Private);
+        assert_eq!(
+            look(&resolver, "registry.internal:81", &named).await.unwrap_err().reason,
+            Reason::Private
+        );
         assert_eq!(look(&resolver, "10.0.0.1:8080", &named).await.unwrap_err().reason, Reason::Private);
     }
 

@@ -32,7 +32,9 @@ pub(crate) struct Ready {
 }
 
 /// Reads the head of a request; `None` when there is none.
-pub(crate) async fn read_request<R: AsyncRead + Unpin>(client: &mut Reader<R>) -> Result<Option<Request>, Refusal> {
+pub(crate) async fn read_request<R: AsyncRead + Unpin>(
+    client: &mut Reader<R>,
+) -> Result<Option<Request>, Refusal> {
     let head = timeout(HEAD_LIMIT, client.head()).await;
     let head = head.map_err(|_| Refusal::malformed("no request came"))?;
     let head = head.map_err(|e| Refusal::malformed(format!("the request is incomplete: {e}")))?;
@@ -55,7 +57,9 @@ impl Ready {
         let framing = request.framing().map_err(wrong)?;
         let usual = if port == 443 { 443 } else { 80 };
         let said = request.headers.get("host").map(String::from_utf8_lossy);
-        let said = said.map(|said| Host::parse_with_port(&said, Some(port)).or_else(|_| Host::parse_with_port(&said, Some(usual))));
+        let said = said.map(|said| {
+            Host::parse_with_port(&said, Some(port)).or_else(|_| Host::parse_with_port(&said, Some(usual)))
+        });
         match said {
             Some(Ok((name, on))) if name == *host && on == port => {}
             None => {}
@@ -90,7 +94,12 @@ impl Ready {
     }
 
     /// Sends the request and brings back the answer. If there is none, the client is told why.
-    pub(crate) async fn exchange<C, U>(self, client: Reader<C>, upstream: U, trail: &mut Trail) -> Result<(), Refusal>
+    pub(crate) async fn exchange<C, U>(
+        self,
+        client: Reader<C>,
+        upstream: U,
+        trail: &mut Trail,
+    ) -> Result<(), Refusal>
     where
         C: AsyncRead + AsyncWrite + Unpin,
         U: AsyncRead + AsyncWrite + Unpin,
@@ -149,7 +158,9 @@ where
             return Ok(to);
         }
         out.clear();
-        let piece = timeout(SILENCE, body.next(&mut from)).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let piece = timeout(SILENCE, body.next(&mut from))
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         match piece.map_err(|e| Refusal::malformed(format!("the body of the request is broken: {e}")))? {
             Some(piece) if framing == Framing::Chunked => write_chunk(&piece, &mut out),
             Some(piece) => out = piece,
@@ -187,8 +198,13 @@ impl<W: AsyncWrite + Unpin> Answer<'_, W> {
         written.map_err(|e| broken(&e))
     }
 
-    async fn bring<U: AsyncRead + Unpin>(&mut self, method: &str, mut from: Reader<U>) -> Result<(), Refusal> {
-        let strange = |why: &str| Refusal::new(Reason::Unreachable, format!("the answer is not understood: {why}"));
+    async fn bring<U: AsyncRead + Unpin>(
+        &mut self,
+        method: &str,
+        mut from: Reader<U>,
+    ) -> Result<(), Refusal> {
+        let strange =
+            |why: &str| Refusal::new(Reason::Unreachable, format!("the answer is not understood: {why}"));
         let mut response = loop {
             let head = heard(from.head()).await?.ok_or_else(|| strange("there is none"))?;
             let mut response = Response::parse(&head).map_err(strange)?;
@@ -207,7 +223,8 @@ impl<W: AsyncWrite + Unpin> Answer<'_, W> {
             }
         };
         let framing = response.framing(method).map_err(strange)?;
-        let encoded = response.headers.all("content-encoding").any(|value| !value.eq_ignore_ascii_case(b"identity"));
+        let encoded =
+            response.headers.all("content-encoding").any(|value| !value.eq_ignore_ascii_case(b"identity"));
         if encoded && !self.scrubber.is_empty() && framing != Framing::Empty {
             let why = "the answer is compressed, so it cannot be searched for the secret";
             return Err(Refusal::new(Reason::Secret, why));
@@ -270,7 +287,8 @@ pub(crate) async fn refuse<W: AsyncWrite + Unpin>(out: &mut W, refusal: &Refusal
         _ => (403, "Refused by Belljar"),
     };
     // Many programs show the first line and nothing else.
-    let why: String = refusal.message.chars().map(|c| if c.is_ascii_graphic() { c } else { ' ' }).take(300).collect();
+    let why: String =
+        refusal.message.chars().map(|c| if c.is_ascii_graphic() { c } else { ' ' }).take(300).collect();
     let body = format!("{what}: {why}\n");
     let text = format!(
         "HTTP/1.1 {status} {what}: {why}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",

@@ -77,7 +77,9 @@ impl Hello {
             }
             // Addresses are not sent as names.
             (None, Host::Address(_)) => Ok(()),
-            (None, host) => mismatch(format!("TLS in the tunnel to {host} does not say for which host it is")),
+            (None, host) => {
+                mismatch(format!("TLS in the tunnel to {host} does not say for which host it is"))
+            }
         }
     }
 }
@@ -154,7 +156,8 @@ pub(crate) mod tests {
             .unwrap()
             .with_root_certificates(RootCertStore::empty())
             .with_no_client_auth();
-        let mut client = ClientConnection::new(Arc::new(config), name.to_owned().try_into().unwrap()).unwrap();
+        let mut client =
+            ClientConnection::new(Arc::new(config), name.to_owned().try_into().unwrap()).unwrap();
         let mut bytes = Vec::new();
         client.write_tls(&mut bytes).unwrap();
         bytes
@@ -179,7 +182,10 @@ pub(crate) mod tests {
     pub(crate) fn encrypted(name: &str) -> Vec<u8> {
         let mut message = real(name)[9..].to_vec();
         let extensions = 34 + 1 + usize::from(message[34]);
-        let extensions = extensions + 2 + usize::from(u16::from_be_bytes([message[extensions], message[extensions + 1]])) + 2;
+        let extensions = extensions
+            + 2
+            + usize::from(u16::from_be_bytes([message[extensions], message[extensions + 1]]))
+            + 2;
         let length = u16::from_be_bytes([message[extensions], message[extensions + 1]]) + 5;
         message[extensions..extensions + 2].copy_from_slice(&length.to_be_bytes());
         message.splice(extensions + 2..extensions + 2, [0xfe, 0x0d, 0, 1, 7]);
@@ -191,7 +197,8 @@ pub(crate) mod tests {
         let mut handshake = vec![CLIENT_HELLO];
         handshake.extend(&(message.len() as u32).to_be_bytes()[1..]);
         handshake.extend(message);
-        let record = |part: &[u8]| [&[HANDSHAKE, 3, 1][..], &(part.len() as u16).to_be_bytes(), part].concat();
+        let record =
+            |part: &[u8]| [&[HANDSHAKE, 3, 1][..], &(part.len() as u16).to_be_bytes(), part].concat();
         handshake.chunks(size).flat_map(record).collect()
     }
 
@@ -218,7 +225,10 @@ pub(crate) mod tests {
     fn sni_must_be_the_host_of_the_tunnel() {
         let hello = Hello::parse(&real("evil.test")).unwrap().unwrap();
         let refusal = hello.check(&host("pypi.org")).unwrap_err();
-        assert_eq!((refusal.reason, refusal.message.as_str()), (Reason::Mismatch, "TLS in the tunnel to pypi.org is for evil.test"));
+        assert_eq!(
+            (refusal.reason, refusal.message.as_str()),
+            (Reason::Mismatch, "TLS in the tunnel to pypi.org is for evil.test")
+        );
         assert!(hello.check(&host("192.0.2.1")).is_err());
         for name in ["pypi.org.", "pypi.org\0.evil.test", "PYPI.ORG", ""] {
             let bytes = with_extensions(&[(SERVER_NAME, &name_list(name.as_bytes()))]);

@@ -135,15 +135,25 @@ mod tests {
 
     #[test]
     fn addresses_in_unusual_forms_are_refused() {
-        for text in ["2130706433", "0177.0.0.1", "127.1", "0x7f.0.0.1", "0x7f000001", "1.2.3.4.5", "a.0x", "256.1.1.1"]
-        {
+        for text in [
+            "2130706433",
+            "0177.0.0.1",
+            "127.1",
+            "0x7f.0.0.1",
+            "0x7f000001",
+            "1.2.3.4.5",
+            "a.0x",
+            "256.1.1.1",
+        ] {
             assert_eq!(refused(text), "it is an address in an unusual form", "{text}");
         }
     }
 
     #[test]
     fn what_no_name_contains_is_refused() {
-        for text in ["", "a b", "a/b", "a\\b", "a%2eb", "a#b", "a?b", "a..b", ".a", "[::1", "[fe80::1%eth0]", "::1"] {
+        for text in
+            ["", "a b", "a/b", "a\\b", "a%2eb", "a#b", "a?b", "a..b", ".a", "[::1", "[fe80::1%eth0]", "::1"]
+        {
             refused(text);
         }
         for text in ["a:", "a:0", "a:65536", "a:+1", "a:1:2", "a: 1", "[::1]x:1", "a"] {

@@ -67,9 +67,9 @@ impl Rule {
     fn covers(&self, host: &Host, port: u16) -> bool {
         let named = match (&self.pattern, host) {
             (Pattern::Exact(named), host) => named == host,
-            (Pattern::Below(parent), Host::Name(name)) => {
-                name.strip_suffix(parent.as_str()).is_some_and(|below| below.len() > 1 && below.ends_with('.'))
-            }
+            (Pattern::Below(parent), Host::Name(name)) => name
+                .strip_suffix(parent.as_str())
+                .is_some_and(|below| below.len() > 1 && below.ends_with('.')),
             (Pattern::Below(_), Host::Address(_)) => false,
         };
         named && self.ports.contains(&port)

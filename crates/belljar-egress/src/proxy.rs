@@ -124,7 +124,10 @@ struct Place {
 
 impl fmt::Debug for Gateway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gateway").field("ceiling", &self.ceiling).field("secrets", &self.secrets).finish_non_exhaustive()
+        f.debug_struct("Gateway")
+            .field("ceiling", &self.ceiling)
+            .field("secrets", &self.secrets)
+            .finish_non_exhaustive()
     }
 }
 
@@ -138,7 +141,12 @@ impl Gateway {
     }
 
     #[cfg(test)]
-    pub(crate) fn trusting(ceiling: Ceiling, secrets: Vec<Secret>, resolver: Box<dyn Resolve>, client: Arc<ClientConfig>) -> Arc<Self> {
+    pub(crate) fn trusting(
+        ceiling: Ceiling,
+        secrets: Vec<Secret>,
+        resolver: Box<dyn Resolve>,
+        client: Arc<ClientConfig>,
+    ) -> Arc<Self> {
         let client = OnceCell::new_with(Some(client));
         Arc::new(Self { ceiling, secrets, resolver, totals: Arc::default(), client })
     }
@@ -203,7 +211,8 @@ impl Door {
                     continue;
                 };
                 let Rules { policy, stop } = lock(&self.rules).clone();
-                let (gateway, authority, log) = (self.gateway.clone(), self.authority.clone(), self.log.clone());
+                let (gateway, authority, log) =
+                    (self.gateway.clone(), self.authority.clone(), self.log.clone());
                 let way = Way { gateway, policy, authority, log };
                 tokio::spawn(async move {
                     let serve = async {
@@ -285,14 +294,19 @@ impl Way {
                 let (host, port) = Host::parse_with_port(&request.target, None).map_err(wrong)?;
                 return Ok((self.reach(host, port, &mut trail).await?, None));
             }
-            let rest = request.target.strip_prefix("http://").ok_or_else(|| {
-                wrong("ask for http://… here, and use CONNECT for everything else")
-            })?;
+            let rest = request
+                .target
+                .strip_prefix("http://")
+                .ok_or_else(|| wrong("ask for http://… here, and use CONNECT for everything else"))?;
             let end = rest.find(['/', '?']).unwrap_or(rest.len());
             let (host, port) = Host::parse_with_port(&rest[..end], Some(80)).map_err(wrong)?;
             trail.note(|record| record.to = format!("{host}:{port}"));
             self.check_plain(&host)?;
-            let path = if rest[end..].starts_with('/') { rest[end..].to_owned() } else { format!("/{}", &rest[end..]) };
+            let path = if rest[end..].starts_with('/') {
+                rest[end..].to_owned()
+            } else {
+                format!("/{}", &rest[end..])
+            };
             // Before anybody is called: a request that is not understood goes nowhere.
             let grant = self.gateway.ceiling.judge(&self.policy, &host, port)?;
             let ready = Ready::new(request, &path, (&host, port), &grant, &[], &mut trail)?;
@@ -316,7 +330,9 @@ impl Way {
     /// A host with a secret is not spoken to where anybody can listen.
     fn check_plain(&self, host: &Host) -> Result<(), Refusal> {
         if self.has_secret(host) {
-            let message = format!("{host} has a secret of the operator's, which does not travel in the clear: use https");
+            let message = format!(
+                "{host} has a secret of the operator's, which does not travel in the clear: use https"
+            );
             return Err(Refusal::new(Reason::Secret, message));
         }
         Ok(())
@@ -324,7 +340,12 @@ impl Way {
 
     /// Whatever the client has to say to a place. Unless everything may be said to everybody, it must be TLS or HTTP,
     /// and for that host.
-    async fn tunnel(&self, mut client: Reader<TcpStream>, place: Place, trail: &mut Trail) -> Result<(), Refusal> {
+    async fn tunnel(
+        &self,
+        mut client: Reader<TcpStream>,
+        place: Place,
+        trail: &mut Trail,
+    ) -> Result<(), Refusal> {
         let secrets = self.secrets(&place.host, place.port);
         let look_inside = !secrets.is_empty() || place.grant.is_limited();
         if self.policy.mode == Mode::Open && !look_inside && !self.has_secret(&place.host) {
@@ -382,7 +403,12 @@ impl Way {
     }
 
     /// HTTP in the clear, in a tunnel.
-    async fn plain(&self, mut client: Reader<TcpStream>, place: Place, trail: &mut Trail) -> Result<(), Refusal> {
+    async fn plain(
+        &self,
+        mut client: Reader<TcpStream>,
+        place: Place,
+        trail: &mut Trail,
+    ) -> Result<(), Refusal> {
         let request = match self.check_plain(&place.host) {
             Ok(()) => read_request(&mut client).await,
             Err(refusal) => Err(refusal),
@@ -405,7 +431,11 @@ impl Way {
     }
 
     /// Is the host that the client speaks to, by the authority that its sandbox trusts.
-    async fn accept(&self, host: &Host, client: Reader<TcpStream>) -> Result<TlsStream<Prefixed<TcpStream>>, Refusal> {
+    async fn accept(
+        &self,
+        host: &Host,
+        client: Reader<TcpStream>,
+    ) -> Result<TlsStream<Prefixed<TcpStream>>, Refusal> {
         let missing = || Refusal::new(Reason::Unreachable, "this sandbox trusts no authority of ours");
         let authority = self.authority.as_ref().ok_or_else(missing)?;
         let acceptor = TlsAcceptor::from(authority.server(&host.to_string()).map_err(no_tls)?);
@@ -415,7 +445,11 @@ impl Way {
     }
 
     /// Makes sure that the other end is that host.
-    async fn verify(&self, host: &Host, upstream: TcpStream) -> Result<client::TlsStream<TcpStream>, Refusal> {
+    async fn verify(
+        &self,
+        host: &Host,
+        upstream: TcpStream,
+    ) -> Result<client::TlsStream<TcpStream>, Refusal> {
         let server = ServerName::try_from(host.to_string()).map_err(|e| no_tls(io::Error::other(e)))?;
         let connector = TlsConnector::from(self.gateway.client().await?);
         let connecting = timeout(HANDSHAKE_LIMIT, connector.connect(server, upstream));

@@ -41,7 +41,9 @@ impl Secret {
         if !plain(name, b"_") || name.starts_with(|c: char| c.is_ascii_digit()) {
             return Err(wrong("the name of a variable has letters, digits and _"));
         }
-        if !plain(&header, b"-") || ["host", "content-length", "transfer-encoding", "connection"].contains(&header.as_str()) {
+        if !plain(&header, b"-")
+            || ["host", "content-length", "transfer-encoding", "connection"].contains(&header.as_str())
+        {
             return Err(wrong("a secret cannot be in that header"));
         }
         let (host, port) = Host::parse_with_port(place.trim(), Some(443)).map_err(wrong)?;
@@ -50,7 +52,9 @@ impl Secret {
         }
         let value = variable(name).filter(|value| !value.is_empty());
         let value = value.ok_or_else(|| format!("{text:?}: the environment variable {name} is not set"))?;
-        if !(SHORTEST..=LONGEST).contains(&value.len()) || !value.bytes().all(|b| b == b' ' || b.is_ascii_graphic()) {
+        if !(SHORTEST..=LONGEST).contains(&value.len())
+            || !value.bytes().all(|b| b == b' ' || b.is_ascii_graphic())
+        {
             return Err(format!(
                 "{text:?}: the value of {name} cannot be used: it must be {SHORTEST} to {LONGEST} printable characters"
             ));
@@ -112,7 +116,8 @@ impl Secret {
             self.value.bytes().map(encode).collect()
         };
         let json = self.value.replace('\\', "\\\\").replace('"', "\\\"");
-        let html = self.value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
+        let html =
+            self.value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
         let base64 = BASE64.encode(&self.value);
         let slashed = json.replace('/', "\\/");
         vec![self.value.clone(), percent(true), percent(false), json, slashed, html, base64]
@@ -217,7 +222,8 @@ mod tests {
     fn the_placeholder_is_replaced_in_its_header_alone() {
         let secret = secret();
         let placeholder = secret.placeholder();
-        let mut headers = headers(&format!("authorization: Bearer {placeholder}\r\nX-Other: {placeholder}\r\n"));
+        let mut headers =
+            headers(&format!("authorization: Bearer {placeholder}\r\nX-Other: {placeholder}\r\n"));
         let (used, _) = fill_in(&[&secret], &mut headers);
         assert_eq!(used, ["API_KEY"]);
         assert_eq!(headers.get("authorization"), Some(format!("Bearer {VALUE}").as_bytes()));
@@ -240,8 +246,15 @@ mod tests {
         let secret = secret();
         let (used, scrubber) = fill_in(&[&secret], &mut Headers::default());
         assert!(used.is_empty());
-        for form in [VALUE, "s3cret%2F%22token%22", "s3cret%2f%22token%22", r#"s3cret/\"token\""#, r#"s3cret\/\"token\""#,
-                     "s3cret/&quot;token&quot;", &BASE64.encode(VALUE)] {
+        for form in [
+            VALUE,
+            "s3cret%2F%22token%22",
+            "s3cret%2f%22token%22",
+            r#"s3cret/\"token\""#,
+            r#"s3cret\/\"token\""#,
+            "s3cret/&quot;token&quot;",
+            &BASE64.encode(VALUE),
+        ] {
             let shown = String::from_utf8(scrubber.clean(format!("<{form}>").as_bytes())).unwrap();
             assert_eq!(shown, format!("<{}>", secret.placeholder()), "{form}");
         }
@@ -249,7 +262,8 @@ mod tests {
 
     #[test]
     fn a_binding_that_cannot_work_is_refused_with_the_reason() {
-        let bind = |text: &str, value: Option<&str>| Secret::bind(text, &|_| value.map(str::to_owned)).unwrap_err();
+        let bind =
+            |text: &str, value: Option<&str>| Secret::bind(text, &|_| value.map(str::to_owned)).unwrap_err();
         insta::assert_debug_snapshot!([
             bind("API_KEY", None),
             bind("API_KEY=api.test", None),

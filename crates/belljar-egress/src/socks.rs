@@ -22,7 +22,9 @@ const UNREACHABLE: u8 = 4;
 const NO_SUCH_COMMAND: u8 = 7;
 
 /// Where the client wants to go. An answer is due; see [`answer`]. `None` when it left without a word.
-pub(crate) async fn ask<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> Result<Option<(Host, u16)>, Refusal> {
+pub(crate) async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut S,
+) -> Result<Option<(Host, u16)>, Refusal> {
     let broken = |_: io::Error| Refusal::malformed("the SOCKS request is incomplete");
     let mut first = [0; 1];
     if stream.read(&mut first).await.map_err(broken)? == 0 {
@@ -64,7 +66,10 @@ pub(crate) async fn ask<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> Re
 }
 
 /// Tells the client what came of it.
-pub(crate) async fn answer<S: AsyncWrite + Unpin>(stream: &mut S, refused: Option<&Refusal>) -> io::Result<()> {
+pub(crate) async fn answer<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    refused: Option<&Refusal>,
+) -> io::Result<()> {
     let code = match refused.map(|refusal| refusal.reason) {
         None => DONE,
         Some(Reason::Unreachable) => UNREACHABLE,

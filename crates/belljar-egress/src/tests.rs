@@ -115,8 +115,11 @@ impl Rig {
     /// `private` hosts are here; `allow` is the sandbox's list, without which everything public is open.
     fn new(upstream: &Upstream, private: &[&str], allow: Option<&[&str]>, secrets: &[&str]) -> Self {
         let place = |host: &&str| (Host::parse(host).unwrap(), upstream.port);
-        let ceiling = Ceiling { max: Mode::Open, allow: Vec::new(), private: private.iter().map(place).collect() };
-        let bind = |text: &&str| Secret::bind(&text.replace("PORT", &upstream.port.to_string()), &|_| Some(VALUE.into()));
+        let ceiling =
+            Ceiling { max: Mode::Open, allow: Vec::new(), private: private.iter().map(place).collect() };
+        let bind = |text: &&str| {
+            Secret::bind(&text.replace("PORT", &upstream.port.to_string()), &|_| Some(VALUE.into()))
+        };
         let secrets = secrets.iter().map(|text| bind(text).unwrap()).collect();
         let client = Upstream::trusting(&upstream.authority);
         let gateway = Gateway::trusting(ceiling, secrets, Box::new(Here), client);
@@ -142,7 +145,10 @@ impl Rig {
 
     async fn tunnel(&self, place: &str) -> Result<TcpStream, String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.http)).await.unwrap();
-        stream.write_all(format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n").as_bytes()).await.unwrap();
+        stream
+            .write_all(format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n").as_bytes())
+            .await
+            .unwrap();
         let mut answer = Vec::new();
         while !answer.ends_with(b"\r\n\r\n") {
             match timeout(PATIENCE, stream.read_u8()).await.unwrap() {
@@ -151,11 +157,21 @@ impl Rig {
             }
         }
         let answer = String::from_utf8(answer).unwrap();
-        if answer.starts_with("HTTP/1.1 200 ") { Ok(stream) } else { Err(answer.lines().next().unwrap_or_default().into()) }
+        if answer.starts_with("HTTP/1.1 200 ") {
+            Ok(stream)
+        } else {
+            Err(answer.lines().next().unwrap_or_default().into())
+        }
     }
 
     /// One request over TLS that the sandbox's own trust accepts, or the server's.
-    async fn https(&self, place: &str, name: &'static str, trusted: &Authority, request: &str) -> Result<String, String> {
+    async fn https(
+        &self,
+        place: &str,
+        name: &'static str,
+        trusted: &Authority,
+        request: &str,
+    ) -> Result<String, String> {
         let stream = self.tunnel(place).await?;
         let connector = TlsConnector::from(Upstream::trusting(trusted));
         let name = ServerName::try_from(name).unwrap();
@@ -184,7 +200,9 @@ async fn rest<S: AsyncRead + Unpin>(stream: &mut S) -> String {
 }
 
 fn get(place: &str) -> String {
-    format!("GET http://{place}/x?y HTTP/1.1\r\nHost: {place}\r\nConnection: keep-alive\r\nProxy-Connection: keep-alive\r\n\r\n")
+    format!(
+        "GET http://{place}/x?y HTTP/1.1\r\nHost: {place}\r\nConnection: keep-alive\r\nProxy-Connection: keep-alive\r\n\r\n"
+    )
 }
 
 #[tokio::test]
@@ -193,12 +211,21 @@ async fn a_request_goes_out_and_its_answer_comes_back() {
     let rig = Rig::new(&upstream, &["a.test"], Some(&["a.test:PORT"]), &[]);
     let place = format!("a.test:{}", upstream.port);
     let answer = rig.raw(&get(&place)).await;
-    assert_eq!(answer, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Kept: yes\r\nConnection: close\r\n\r\nhello");
-    assert_eq!(upstream.heard(), [format!("GET /x?y HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\r\n")]);
+    assert_eq!(
+        answer,
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Kept: yes\r\nConnection: close\r\n\r\nhello"
+    );
+    assert_eq!(
+        upstream.heard(),
+        [format!("GET /x?y HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\r\n")]
+    );
     assert_eq!(rig.reasons(1).await, []);
     let (records, _) = rig.log.recent(10);
     let record = &records[0];
-    assert_eq!((record.to.as_str(), record.method.as_deref(), record.kind), (place.as_str(), Some("GET"), "http"));
+    assert_eq!(
+        (record.to.as_str(), record.method.as_deref(), record.kind),
+        (place.as_str(), Some("GET"), "http")
+    );
     assert!(record.sent > 40 && record.received > 40 && record.address.is_some());
     let traffic = rig.gateway.traffic();
     assert_eq!((traffic.connections, traffic.sent, traffic.received), (1, record.sent, record.received));
@@ -246,7 +273,14 @@ async fn open_is_not_open_to_the_machine_itself() {
     // Resolves to loopback, as do names with a rebinding server behind them.
     let refused = rig.tunnel(&format!("rebound.test:{}", upstream.port)).await.unwrap_err();
     assert_eq!(refused, "HTTP/1.1 403 Refused by Belljar: rebound.test is at 127.0.0.1, which is loopback");
-    for place in ["localhost:80", "127.0.0.1:80", "[::1]:80", "169.254.169.254:80", "[::ffff:169.254.169.254]:80", "10.0.0.1:443"] {
+    for place in [
+        "localhost:80",
+        "127.0.0.1:80",
+        "[::1]:80",
+        "169.254.169.254:80",
+        "[::ffff:169.254.169.254]:80",
+        "10.0.0.1:443",
+    ] {
         assert!(rig.tunnel(place).await.is_err(), "{place}");
         assert!(rig.raw(&get(place)).await.starts_with("HTTP/1.1 403 "), "{place}");
     }
@@ -256,7 +290,11 @@ async fn open_is_not_open_to_the_machine_itself() {
 
 #[tokio::test]
 async fn a_redirect_is_judged_like_any_other_request() {
-    let upstream = Upstream::start(false, "HTTP/1.1 302 Found\r\nLocation: http://evil.test/\r\nContent-Length: 0\r\n\r\n").await;
+    let upstream = Upstream::start(
+        false,
+        "HTTP/1.1 302 Found\r\nLocation: http://evil.test/\r\nContent-Length: 0\r\n\r\n",
+    )
+    .await;
     let rig = Rig::new(&upstream, &["a.test", "evil.test"], Some(&["a.test:PORT"]), &[]);
     let answer = rig.raw(&get(&format!("a.test:{}", upstream.port))).await;
     assert!(answer.starts_with("HTTP/1.1 302 ") && answer.contains("Location: http://evil.test/"));
@@ -288,7 +326,12 @@ async fn http_in_a_tunnel_is_for_the_host_of_the_tunnel() {
         ("GET /2 HTTP/1.1\r\nHost: evil.test\r\n\r\n".into(), "403"),
         (format!("DELETE /3 HTTP/1.1\r\nHost: {place}\r\n\r\n"), "403"),
         (format!("GET http://evil.test/4 HTTP/1.1\r\nHost: {place}\r\n\r\n"), "400"),
-        (format!("GET /5 HTTP/1.1\r\nHost: {place}\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"), "400"),
+        (
+            format!(
+                "GET /5 HTTP/1.1\r\nHost: {place}\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+            ),
+            "400",
+        ),
     ] {
         let mut stream = rig.tunnel(&place).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -315,7 +358,9 @@ async fn requests_that_can_be_read_in_two_ways_go_nowhere() {
         "X: a\nTransfer-Encoding: chunked\r\n",
         "Host: evil.test\r\n",
     ] {
-        let request = format!("POST http://{place}/ HTTP/1.1\r\nHost: {place}\r\n{headers}\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n");
+        let request = format!(
+            "POST http://{place}/ HTTP/1.1\r\nHost: {place}\r\n{headers}\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n"
+        );
         assert!(rig.raw(&request).await.starts_with("HTTP/1.1 400 "), "{headers:?}");
     }
     let other = format!("GET http://{place}/ HTTP/1.1\r\nHost: evil.test\r\n\r\n");
@@ -333,7 +378,9 @@ async fn socks_leads_to_the_same_places() {
     let rig = Rig::new(&upstream, &["a.test"], Some(&["a.test:PORT"]), &[]);
     for (name, code) in [("a.test", 0), ("evil.test", 2)] {
         let mut stream = TcpStream::connect(("127.0.0.1", rig.socks)).await.unwrap();
-        let ask = [&[5, 1, 0, 5, 1, 0, 3, name.len() as u8][..], name.as_bytes(), &upstream.port.to_be_bytes()].concat();
+        let ask =
+            [&[5, 1, 0, 5, 1, 0, 3, name.len() as u8][..], name.as_bytes(), &upstream.port.to_be_bytes()]
+                .concat();
         stream.write_all(&ask).await.unwrap();
         let mut answer = [0; 12];
         stream.read_exact(&mut answer).await.unwrap();
@@ -373,7 +420,8 @@ async fn a_secret_goes_to_its_own_host_alone() {
     let upstream = Upstream::start(true, ECHO).await;
     let rig = Rig::new(&upstream, &["a.test", "b.test"], None, &["TOKEN=b.test:PORT/Authorization"]);
     let placeholder = rig.gateway.secrets()[0].placeholder();
-    let request = format!("GET / HTTP/1.1\r\nHost: a.test:{}\r\nAuthorization: {placeholder}\r\n\r\n", upstream.port);
+    let request =
+        format!("GET / HTTP/1.1\r\nHost: a.test:{}\r\nAuthorization: {placeholder}\r\n\r\n", upstream.port);
     // Not ended here: the server's own certificate is what the client sees.
     let place = format!("a.test:{}", upstream.port);
     let answer = rig.https(&place, "a.test", &upstream.authority, &request).await.unwrap();

@@ -309,7 +309,18 @@ impl Live {
     fn new(stream: Socket, stdout: PipeReader, stderr: PipeReader, end: End) -> Self {
         let (late_stdout, late_stderr) = Default::default();
         let (decoder, version) = Default::default();
-        Self { stream, decoder, stdout, stderr, late_stdout, late_stderr, pid: Pid::INIT, version, end, seen: 0 }
+        Self {
+            stream,
+            decoder,
+            stdout,
+            stderr,
+            late_stdout,
+            late_stderr,
+            pid: Pid::INIT,
+            version,
+            end,
+            seen: 0,
+        }
     }
 
     /// Waits for its hello.

@@ -19,7 +19,11 @@ impl SandboxService {
     ) -> Result<ContextInfo, Error> {
         let unique = uuid::Uuid::new_v4().simple().to_string();
         let name = format!("{PREFIX}{}", &unique[..DIGITS]);
-        self.create_context(caller, NewContext { name, language, description: String::new(), flavor, network }).await
+        self.create_context(
+            caller,
+            NewContext { name, language, description: String::new(), flavor, network },
+        )
+        .await
     }
 
     /// The one of the caller's live sandboxes that was made last.

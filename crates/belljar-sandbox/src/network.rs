@@ -125,7 +125,11 @@ impl SandboxService {
     }
 
     /// Gives a fresh sandbox the network that its context has. Nothing gets out if this fails.
-    pub(crate) async fn open_network(&self, context: &Context, sandbox: &Sandbox) -> Result<(), BackendError> {
+    pub(crate) async fn open_network(
+        &self,
+        context: &Context,
+        sandbox: &Sandbox,
+    ) -> Result<(), BackendError> {
         context.network.cut();
         let (policy, authority) = {
             let state = context.network.state();
@@ -172,7 +176,12 @@ impl SandboxService {
     }
 
     /// Changes what a sandbox reaches, while it runs. Connections that were open end.
-    pub async fn set_network(&self, caller: &Caller, context: &str, policy: Policy) -> Result<NetworkInfo, Error> {
+    pub async fn set_network(
+        &self,
+        caller: &Caller,
+        context: &str,
+        policy: Policy,
+    ) -> Result<NetworkInfo, Error> {
         let context = self.find(caller, context)?;
         let policy = self.policy(Some(policy))?;
         context.touch();
@@ -192,7 +201,12 @@ impl SandboxService {
         Ok(self.network_of(&context))
     }
 
-    async fn change_network(&self, context: &Context, sandbox: &Sandbox, policy: Policy) -> Result<(), BackendError> {
+    async fn change_network(
+        &self,
+        context: &Context,
+        sandbox: &Sandbox,
+        policy: Policy,
+    ) -> Result<(), BackendError> {
         let before = context.network.policy().mode;
         let needs_another = {
             let mut state = context.network.state();

@@ -336,7 +336,11 @@ impl SandboxService {
             Ok(context) => Ok(context.info()),
             Err(Error::NotFound(_)) => {
                 let description = "made for calls that name no context".into();
-                self.create_context(caller, NewContext { name, language, description, flavor: None, network: None }).await
+                self.create_context(
+                    caller,
+                    NewContext { name, language, description, flavor: None, network: None },
+                )
+                .await
             }
             Err(error) => Err(error),
         }

@@ -269,7 +269,10 @@ impl Bench {
     async fn context(&self, name: &str, flavor: Option<Flavor>) -> Result<ContextInfo, Error> {
         let (language, description) = (Language::Python, String::new());
         self.service
-            .create_context(&self.caller, NewContext { name: name.into(), language, description, flavor, network: None })
+            .create_context(
+                &self.caller,
+                NewContext { name: name.into(), language, description, flavor, network: None },
+            )
             .await
     }
 

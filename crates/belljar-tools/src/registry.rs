@@ -194,8 +194,7 @@ impl Registry {
             return Err(RegistryError::UnknownToolset { name: unknown.as_ref().to_owned(), known });
         }
         let instructions = format!("{INTRODUCTION} {}", text::network(&options.settings.network));
-        let mut registry =
-            Self { instructions, tools: Vec::new(), by_name: HashMap::new() };
+        let mut registry = Self { instructions, tools: Vec::new(), by_name: HashMap::new() };
         for set in TOOLSETS.iter().filter(|set| named(set.name)) {
             registry.instruct(set.instructions);
             for make in set.tools {

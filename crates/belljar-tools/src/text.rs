@@ -139,7 +139,9 @@ pub(crate) fn network_limit(settings: &NetworkSettings) -> String {
     let more = if rules.len() > shown.len() { ", …" } else { "" };
     match settings.ceiling.max {
         Mode::None => "The operator of this server allows no network.".to_owned(),
-        Mode::Allowlist => format!("The operator allows these hosts and no others: {}{more}.", shown.join(", ")),
+        Mode::Allowlist => {
+            format!("The operator allows these hosts and no others: {}{more}.", shown.join(", "))
+        }
         Mode::Open => "The operator allows the whole public internet.".to_owned(),
     }
 }

@@ -65,7 +65,9 @@ impl Node {
 
     pub(super) fn prepare(sources: &Sources) -> Result<Self, TemplateError> {
         let (executable, version) = Self::find(sources)?;
-        let directory = sources.directory().join(format!("node-{}", &hex_digest(&[KERNEL.as_bytes(), PROXY.as_bytes()])[..16]));
+        let directory = sources
+            .directory()
+            .join(format!("node-{}", &hex_digest(&[KERNEL.as_bytes(), PROXY.as_bytes()])[..16]));
         if !directory.is_dir() {
             build_atomically(&directory, |fresh: &Path| {
                 let write = |name: &str, text: &str| fs::write(fresh.join(name), text);

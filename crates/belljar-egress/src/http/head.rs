@@ -202,7 +202,8 @@ impl Headers {
         match (&encodings[..], &lengths[..]) {
             ([], []) => Ok(Framing::UntilClose),
             ([], [length]) => {
-                let digits = !length.is_empty() && length.len() <= 18 && length.iter().all(u8::is_ascii_digit);
+                let digits =
+                    !length.is_empty() && length.len() <= 18 && length.iter().all(u8::is_ascii_digit);
                 let length = std::str::from_utf8(length).ok().filter(|_| digits).and_then(|l| l.parse().ok());
                 length.map(Framing::Length).ok_or("its Content-Length is no number")
             }

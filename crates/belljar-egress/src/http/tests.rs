@@ -99,7 +99,10 @@ async fn smuggling_with_odd_chunks_is_refused() {
     ] {
         assert!(whole(Framing::Chunked, bytes.as_bytes()).await.is_err(), "{bytes:?}");
     }
-    assert_eq!(whole(Framing::Chunked, b"5\r\nhello\r\nA\r\n, world!!!\r\n0\r\n\r\n").await.unwrap(), b"hello, world!!!");
+    assert_eq!(
+        whole(Framing::Chunked, b"5\r\nhello\r\nA\r\n, world!!!\r\n0\r\n\r\n").await.unwrap(),
+        b"hello, world!!!"
+    );
 }
 
 #[tokio::test]
@@ -128,7 +131,12 @@ fn a_response_is_understood() {
     assert_eq!((response.status, response.framing("GET")), (404, Ok(Framing::Length(3))));
     assert_eq!(response.framing("HEAD"), Ok(Framing::Empty));
     assert_eq!(Response::parse(b"HTTP/1.0 200\r\n\r\n").unwrap().framing("GET"), Ok(Framing::UntilClose));
-    for bad in ["HTTP/2 200 OK\r\n\r\n", "HTTP/1.1 20 OK\r\n\r\n", "HTTP/1.1 2000 OK\r\n\r\n", "HTTP/1.1 999 X\r\n\r\n"] {
+    for bad in [
+        "HTTP/2 200 OK\r\n\r\n",
+        "HTTP/1.1 20 OK\r\n\r\n",
+        "HTTP/1.1 2000 OK\r\n\r\n",
+        "HTTP/1.1 999 X\r\n\r\n",
+    ] {
         assert!(Response::parse(bad.as_bytes()).is_err(), "{bad:?}");
     }
     assert!(Response::parse(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n").is_err());

@@ -38,7 +38,9 @@ fn a_wildcard_stands_for_what_is_below_it() {
 fn an_exact_name_is_no_other() {
     let (open, policy) = (ceiling(Mode::Open, &[]), listed(&["pypi.org:443"]));
     assert!(allowed(&open, &policy, "PyPI.org"));
-    for bad in ["www.pypi.org", "pypi.org:80", "pypi.org.evil.test", "xn--ppi-tdd.org", "93.184.216.34", "[2606::1]"] {
+    for bad in
+        ["www.pypi.org", "pypi.org:80", "pypi.org.evil.test", "xn--ppi-tdd.org", "93.184.216.34", "[2606::1]"]
+    {
         assert!(!allowed(&open, &policy, bad), "{bad}");
     }
 }
@@ -91,7 +93,9 @@ fn methods_are_those_of_every_list() {
     let grant = |policy: &Policy, name: &str| ceiling.judge(policy, &host(name), 443).unwrap();
     let own = listed(&["a.test get head", "b.test"]);
     assert!(grant(&own, "a.test").is_limited() && !grant(&own, "b.test").is_limited());
-    for (method, fine) in [("GET", true), ("POST", false), ("HEAD", false), ("get", false), ("CONNECT", false)] {
+    for (method, fine) in
+        [("GET", true), ("POST", false), ("HEAD", false), ("get", false), ("CONNECT", false)]
+    {
         assert_eq!(grant(&own, "a.test").check_method(method).is_ok(), fine, "{method}");
     }
     assert!(grant(&own, "b.test").check_method("BREW").is_ok());
@@ -102,7 +106,18 @@ fn methods_are_those_of_every_list() {
 
 #[test]
 fn rules_that_cannot_be_meant_are_refused_with_the_reason() {
-    let bad = ["", "*", "*.1.2.3.4", "a.test:0", "a.test:80+", "a.test BREW", "a..test", "https://a.test", "a.test.", "ä.test"];
+    let bad = [
+        "",
+        "*",
+        "*.1.2.3.4",
+        "a.test:0",
+        "a.test:80+",
+        "a.test BREW",
+        "a..test",
+        "https://a.test",
+        "a.test.",
+        "ä.test",
+    ];
     insta::assert_debug_snapshot!(bad.map(|text| text.parse::<Rule>().unwrap_err()));
 }
 

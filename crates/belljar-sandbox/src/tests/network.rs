@@ -73,7 +73,10 @@ async fn nobody_gets_more_than_the_operator_allows() {
     assert_eq!(bench.service.network(&bench.caller, &context.id).unwrap().mode, Mode::Allowlist);
     let other = Caller::new("mallory");
     assert!(matches!(bench.service.network(&other, &context.id), Err(Error::NotFound(_))));
-    assert!(matches!(bench.service.set_network(&other, &context.id, Policy::default()).await, Err(Error::NotFound(_))));
+    assert!(matches!(
+        bench.service.set_network(&other, &context.id, Policy::default()).await,
+        Err(Error::NotFound(_))
+    ));
     // By default there is nothing to be had.
     let bench = Bench::new(Settings::default());
     assert!(matches!(bench.with_network("a", Mode::Allowlist).await, Err(Error::NetworkNotAllowed(_))));

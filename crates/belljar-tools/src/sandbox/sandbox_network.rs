@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::{Failure, find, rendered};
 use crate::{
-    Annotations, CallContext, MAX_ITEMS, MAX_SUMMARY, Options, Tool, ToolError, ToolOutput, ToolSpec, args, schema,
-    text,
+    Annotations, CallContext, MAX_ITEMS, MAX_SUMMARY, Options, Tool, ToolError, ToolOutput, ToolSpec, args,
+    schema, text,
 };
 
 const NAME: &str = "sandbox_network";
@@ -109,7 +109,12 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
             description,
             input_schema: schema::input::<Args>(),
             output_schema: Some(schema::output_or_failure::<Shown>()),
-            annotations: Annotations { read_only: false, destructive: false, idempotent: true, open_world: true },
+            annotations: Annotations {
+                read_only: false,
+                destructive: false,
+                idempotent: true,
+                open_world: true,
+            },
         },
     })
 }
@@ -144,7 +149,10 @@ fn policy(network: Option<Network>, allow: Option<Vec<String>>) -> Result<Option
         return Ok(None);
     };
     if allow.as_ref().is_some_and(|allow| allow.len() > MAX_ITEMS) {
-        return Err(Failure::invalid(format!("there are more than {MAX_ITEMS} rules"), "use *.HOST for many hosts"));
+        return Err(Failure::invalid(
+            format!("there are more than {MAX_ITEMS} rules"),
+            "use *.HOST for many hosts",
+        ));
     }
     let parse = |text: &String| text.parse::<Rule>().map_err(|why| Failure::invalid(why, hint));
     let allow = allow.map(|allow| allow.iter().map(parse).collect::<Result<Vec<_>, _>>()).transpose()?;

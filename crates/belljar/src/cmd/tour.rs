@@ -106,7 +106,13 @@ impl Guide {
 
     async fn create(&self, name: &str, language: Language) -> anyhow::Result<(ContextInfo, Duration)> {
         let started = Instant::now();
-        let new = NewContext { name: name.into(), language, description: String::new(), flavor: None, network: None };
+        let new = NewContext {
+            name: name.into(),
+            language,
+            description: String::new(),
+            flavor: None,
+            network: None,
+        };
         let context = self.service.create_context(&self.caller, new).await?;
         Ok((context, started.elapsed()))
     }

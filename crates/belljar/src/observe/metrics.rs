@@ -130,7 +130,10 @@ fn begin() {
     describe_gauge!("belljar_pool_size", "Sandboxes that the pool should hold");
     describe_counter!("belljar_pool_created_total", "Sandboxes made for the pool");
     describe_gauge!("belljar_sandbox_memory_bytes", "Memory of all sandboxes");
-    describe_counter!("belljar_egress_connections_total", "Connections out of sandboxes that were let through");
+    describe_counter!(
+        "belljar_egress_connections_total",
+        "Connections out of sandboxes that were let through"
+    );
     describe_counter!("belljar_egress_refused_total", "Connections out of sandboxes that came to nothing");
     describe_counter!("belljar_egress_sent_bytes_total", "Bytes out of sandboxes");
     describe_counter!("belljar_egress_received_bytes_total", "Bytes into sandboxes");
