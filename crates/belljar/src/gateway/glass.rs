@@ -8,7 +8,8 @@ use belljar_hub::{
     Access, Connector, HubConfig, LastWords, Sandboxed, Secret, Served, StderrLog, Transport, Wire,
 };
 use belljar_sandbox::{
-    Caller, Language, NewContext, PollRequest, ProcessState, SandboxService, SpawnRequest, VolumeStore,
+    Caller, Ceiling, Language, Mode, NewContext, Policy, PollRequest, ProcessState, SandboxService,
+    SpawnRequest, VolumeStore,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream},
@@ -46,19 +47,19 @@ impl Glass {
         for (name, server) in &hub.servers {
             let Some(sandbox) = &server.sandbox else { continue };
             let caller = Caller::new(name);
-            check_network(name, sandbox)?;
+            let network = network(name, sandbox, &settings.network.ceiling)?;
             let taken = mount(&mut settings.volumes, &caller, sandbox);
             taken.map_err(|why| anyhow::anyhow!("mcpServers.{name}.mounts: {why}"))?;
-            plans.push((name.clone(), caller));
+            plans.push((name.clone(), caller, network));
         }
         let service = SandboxService::new(backend::open_with(config, &settings.volumes), settings);
         service.start();
-        for (name, caller) in plans {
+        for (name, caller, network) in plans {
             let Some(server) = hub.servers.get_mut(&name) else { continue };
             let Transport::Stdio { command, args, env, cwd } = server.transport.clone() else { continue };
             let cwd = cwd.map(|path| path.to_string_lossy().into_owned());
             let service = service.clone();
-            let connector = UnderGlass { service, caller, server: name, command, args, env, cwd };
+            let connector = UnderGlass { service, caller, server: name, command, args, env, cwd, network };
             server.transport = Transport::Custom(Arc::new(connector));
         }
         Ok(Some(Self { service }))
@@ -69,15 +70,21 @@ impl Glass {
     }
 }
 
-/// The one place where a server's network policy is decided upon.
-fn check_network(name: &str, sandbox: &Sandboxed) -> anyhow::Result<()> {
-    match sandbox.network.as_str() {
-        "" | "none" => Ok(()),
-        other => anyhow::bail!(
-            "mcpServers.{name}.network: {other:?} is not a network policy that a server in a sandbox can have; it has \
-             no network: write \"none\", or run it without \"sandbox\""
-        ),
-    }
+/// The one place where a server's network policy is decided upon. It has none unless it asks, and at most what the
+/// settings allow to anybody.
+fn network(name: &str, sandbox: &Sandboxed, ceiling: &Ceiling) -> anyhow::Result<Policy> {
+    let asked = if sandbox.network.is_empty() { "none" } else { &sandbox.network };
+    let mode = Mode::ALL.into_iter().find(|mode| mode.as_str() == asked).ok_or_else(|| {
+        anyhow::anyhow!(
+            "mcpServers.{name}.network: {asked:?} is not a network policy that a server in a sandbox can have: write \
+             \"none\", \"allowlist\" or \"open\", or run it without \"sandbox\""
+        )
+    })?;
+    let policy = Policy { mode, allow: None };
+    ceiling
+        .check(&policy)
+        .map_err(|why| anyhow::anyhow!("mcpServers.{name}.network: {asked:?} cannot be had: {why}"))?;
+    Ok(policy)
 }
 
 /// A directory is seen below `/volumes`, under its own name.
@@ -102,6 +109,7 @@ struct UnderGlass {
     args: Vec<String>,
     env: BTreeMap<String, Secret>,
     cwd: Option<String>,
+    network: Policy,
 }
 
 impl UnderGlass {
@@ -132,6 +140,7 @@ impl Connector for UnderGlass {
             language: self.language(),
             description: String::new(),
             flavor: None,
+            network: Some(self.network.clone()),
         };
         let context = self.service.create_context(&self.caller, new).await.map_err(failed)?;
         let (ended, end) = watch::channel(false);
