@@ -37,7 +37,7 @@ struct Function {
 enum Target {
     Toolkit(Arc<dyn Tool>),
     /// By the name under which the gateway offers it.
-    Upstream(rmcp::model::Tool),
+    Upstream(Box<rmcp::model::Tool>),
 }
 
 /// What the code of a call may use; `None` when there is nothing.
@@ -149,7 +149,7 @@ async fn functions(offers: &Offers, wait: bool) -> Vec<Function> {
         }
     }
     for (server, name, tool) in offers.upstream(wait).await {
-        add(&server, &name, Target::Upstream(tool));
+        add(&server, &name, Target::Upstream(Box::new(tool)));
     }
     functions
 }

@@ -99,7 +99,9 @@ impl Around<'_> {
                 self.offer_sandbox(&mut parameters);
                 Kind::Command(command)
             }
-            (None, Some(http), None) => Kind::Http(Http::check(http, &self.services, &parameters, check)?),
+            (None, Some(http), None) => {
+                Kind::Http(Box::new(Http::check(http, &self.services, &parameters, check)?))
+            }
             (None, None, Some(sql)) => {
                 let Some(database) = &self.database else {
                     check.at(&tool.name, "a tool with sql needs a [database] with a url");

@@ -17,7 +17,7 @@ pub(super) struct ToolkitTool {
 
 pub(super) enum Kind {
     Command(Command),
-    Http(Http),
+    Http(Box<Http>),
     Sql(Sql),
 }
 
