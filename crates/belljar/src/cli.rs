@@ -57,6 +57,9 @@ pub(crate) enum Command {
     /// Look at the other MCP servers of `--hub`, and call their tools
     #[command(subcommand)]
     Hub(HubCommand),
+    /// Read the audit log, and check that nobody changed it
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Look at the settings
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -312,6 +315,27 @@ pub(crate) struct HubStatusArguments {
     pub(crate) json: bool,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Check every line of the log and of what was put aside of it
+    Verify(VerifyArguments),
+    /// Print the last records
+    Tail(TailArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArguments {
+    /// The parts of one log, wherever they were archived [default: the log of audit.file]
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// A head that an earlier check printed: the log must still contain it
+    #[arg(long, value_name = "HASH")]
+    pub(crate) head: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct HubToolsArguments {
     /// Only those of this server
@@ -331,6 +355,16 @@ pub(crate) struct HubCallArguments {
     #[arg(value_name = "ARGUMENTS")]
     pub(crate) arguments: Option<String>,
     /// Print the whole result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TailArguments {
+    /// How many records
+    #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 20)]
+    pub(crate) lines: usize,
+    /// Print the records as they are
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -3,6 +3,7 @@
 
 mod acp;
 mod acp_run;
+mod audit;
 mod auth;
 mod backend;
 mod cli;
@@ -57,6 +58,7 @@ fn dispatch(arguments: cli::Arguments) -> anyhow::Result<ExitCode> {
         cli::Command::Completions(arguments) => cmd::manual::completions(&arguments),
         cli::Command::Man(arguments) => cmd::manual::pages(&arguments),
         cli::Command::Hub(command) => cmd::hub::run(&config, command),
+        cli::Command::Audit(command) => cmd::audit::run(&config, command),
         cli::Command::Config(cli::ConfigCommand::Show(arguments)) => cmd::config::show(&config, &arguments),
     }
 }

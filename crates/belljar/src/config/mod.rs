@@ -44,6 +44,8 @@ pub(crate) struct Config {
     pub(crate) serve: Serve,
     pub(crate) auth: Auth,
     pub(crate) acp: Acp,
+    pub(crate) audit_file: Option<PathBuf>,
+    pub(crate) audit_rotate: u64,
     /// Host directories for every sandbox, as written.
     pub(crate) volumes: Vec<String>,
     /// Where traces go; empty for nowhere.
@@ -235,6 +237,8 @@ fn build(resolved: Vec<Resolved>) -> Config {
             mode: ["ask", "architect", "code"][values.word("acp.mode")],
             max_requests: values.count("acp.max_requests") as usize,
         },
+        audit_file: values.path("audit.file"),
+        audit_rotate: values.bytes("audit.rotate"),
         volumes: values.list("volumes"),
         otel_endpoint: values.text("otel.endpoint"),
         home,

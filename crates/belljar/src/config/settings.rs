@@ -33,6 +33,7 @@ impl Setting {
             ("auth.tokens", _) => "tokens.json in home",
             ("model", _) => "the provider's usual one",
             ("llm.base_url", _) => "the provider's own",
+            ("audit.file", _) => "no audit log",
             ("http.hosts", _) => "loopback names and `host`",
             (_, "") => "none",
             (_, default) => default,
@@ -127,6 +128,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Public URL of this server's /mcp, which OAuth tokens must name as their audience",
     ),
     setting("auth.scopes", Accepts::OptionalList, "", "Scopes that an OAuth token must have"),
+    setting(
+        "audit.file",
+        Accepts::OptionalPath,
+        "",
+        "Audit log: one line a call, each bound to the one before it",
+    ),
+    setting(
+        "audit.rotate",
+        Accepts::Size,
+        "64",
+        "Size at which the audit log is put aside and a new file begun",
+    ),
     setting(
         "quota.cpu_seconds",
         Accepts::Count(0, 1_000_000_000),

@@ -28,6 +28,7 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    audit,
     auth::{Gate, rate::Rates},
     backend,
     config::Config,
@@ -90,6 +91,7 @@ pub(crate) async fn serve(
         );
     }
     let traces = Traces::start(&config)?;
+    let audit = audit::start(&config, "serve")?;
     let signals = Signals::listen()?;
     let service = SandboxService::new(backend::open_lasting(&config), config.service.clone());
     service.start();
@@ -169,7 +171,7 @@ pub(crate) async fn serve(
         }
     }
     traces.shutdown().await;
-    Ok(())
+    audit.finish()
 }
 
 fn router(door: Arc<Door>) -> Router {

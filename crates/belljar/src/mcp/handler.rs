@@ -184,7 +184,7 @@ impl ServerHandler for Handler {
         let shared = &self.0;
         let caller = self.caller(&context)?;
         let offer = shared.offers.find(&request.name).await;
-        let record = observed::tool_call(&caller, offer.as_ref(), &request, &context);
+        let record = observed::tool_call(&caller, offer.as_ref(), &request, &context)?;
         let Some(offer) = offer else {
             record.finish(Outcome::Rpc(ErrorCode::INVALID_PARAMS.0));
             return Err(shared.offers.unknown_tool(&request.name));

@@ -22,7 +22,7 @@ use rmcp::{ServiceExt, service::ServerInitializeError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::{backend, config::Config, gateway::plan::Plan, observe::Traces, offers::Offers};
+use crate::{audit, backend, config::Config, gateway::plan::Plan, observe::Traces, offers::Offers};
 pub(crate) use fixtures::Fixtures;
 pub(crate) use handler::Handler;
 pub(crate) use incoming::Incoming;
@@ -41,6 +41,7 @@ pub(crate) async fn serve(config: Config, plan: Plan) -> anyhow::Result<()> {
     let (reader, writer) = stdio::open();
     let transport = LineTransport::new(reader, writer, stop.clone());
     let traces = Traces::start(&config)?;
+    let audit = audit::start(&config, "mcp")?;
 
     let service = SandboxService::new(backend::open(&config), config.service.clone());
     service.start();
@@ -60,6 +61,7 @@ pub(crate) async fn serve(config: Config, plan: Plan) -> anyhow::Result<()> {
         }
     };
     traces.shutdown().await;
+    audit.finish()?;
     result.context("the connection failed")?
 }
 

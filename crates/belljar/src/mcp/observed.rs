@@ -2,10 +2,15 @@
 
 use axum::http::request::Parts;
 use belljar_sandbox::Caller;
-use rmcp::{ErrorData, RoleServer, model::CallToolRequestParams, service::RequestContext};
+use rmcp::{
+    ErrorData, RoleServer,
+    model::{CallToolRequestParams, CallToolResult, ContentBlock},
+    service::RequestContext,
+};
 use serde_json::Value;
 
 use crate::{
+    audit,
     observe::{Call, Door, Outcome, Start, Tool, TraceParent},
     offers::Offer,
 };
@@ -20,7 +25,7 @@ pub(super) async fn request<T>(
     context: &RequestContext<RoleServer>,
     answer: impl Future<Output = Result<T, ErrorData>>,
 ) -> Result<T, ErrorData> {
-    let call = begin(caller, method, context, None, None);
+    let call = begin(caller, method, context, None, None)?;
     let answer = answer.await;
     call.finish(match &answer {
         Ok(_) => Outcome::Ok,
@@ -34,7 +39,7 @@ pub(super) fn tool_call(
     offer: Option<&Offer>,
     request: &CallToolRequestParams,
     context: &RequestContext<RoleServer>,
-) -> Call {
+) -> Result<Call, ErrorData> {
     let tool = match offer {
         Some(Offer::Own(tool)) => Tool::Known(&tool.spec().name),
         Some(Offer::Upstream(_)) => Tool::Upstream(&request.name),
@@ -42,7 +47,33 @@ pub(super) fn tool_call(
     };
     let arguments = request.arguments.as_ref();
     let sandbox = arguments.and_then(|given| SANDBOXES.iter().find_map(|name| given.get(*name)?.as_str()));
-    begin(caller, "tools/call", context, Some(tool), sandbox)
+    let mut call = begin(caller, "tools/call", context, Some(tool), sandbox)?;
+    if audit::log().is_some() {
+        call.took(&serde_json::to_vec(&arguments).unwrap_or_default());
+    }
+    Ok(call)
+}
+
+/// What the caller gets, for the audit log.
+pub(super) fn result(call: &mut Call, result: &Result<CallToolResult, ErrorData>) {
+    if audit::log().is_none() {
+        return;
+    }
+    let structured = result.as_ref().ok().and_then(|result| result.structured_content.as_ref());
+    let content = match result {
+        Ok(result) => result.content.iter().map(size).sum(),
+        Err(error) => error.message.len(),
+    };
+    let made = structured.and_then(|value| SANDBOXES.iter().find_map(|name| value.get(*name)?.as_str()));
+    call.gave(content + structured.map_or(0, |value| value.to_string().len()), made);
+}
+
+fn size(content: &ContentBlock) -> usize {
+    match content {
+        ContentBlock::Text(text) => text.text.len(),
+        ContentBlock::Image(image) => image.data.len(),
+        other => serde_json::to_string(other).map_or(0, |text| text.len()),
+    }
 }
 
 fn begin(
@@ -51,10 +82,13 @@ fn begin(
     context: &RequestContext<RoleServer>,
     tool: Option<Tool<'_>>,
     sandbox: Option<&str>,
-) -> Call {
+) -> Result<Call, ErrorData> {
+    if let Some(refusal) = audit::log().and_then(audit::Audit::refusal) {
+        return Err(ErrorData::internal_error(refusal, None));
+    }
     // The HTTP door leaves the head of its request here.
     let http = context.extensions.get::<Parts>();
-    Call::begin(Start {
+    Ok(Call::begin(Start {
         caller: caller.as_str(),
         door: if http.is_some() { Door::Http } else { Door::Stdio },
         method,
@@ -62,7 +96,7 @@ fn begin(
         sandbox,
         request: Some(&context.id.to_string()),
         trace: trace(context, http),
-    })
+    }))
 }
 
 /// What the request itself says counts more than its envelope, which proxies write on.

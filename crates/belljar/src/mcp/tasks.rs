@@ -44,7 +44,7 @@ pub(super) struct Work {
 
 impl Work {
     pub(super) async fn carry_out(self) -> Result<CallToolResult, ErrorData> {
-        let Self { offer, mut call, arguments, progress, record, note, counted } = self;
+        let Self { offer, mut call, arguments, progress, mut record, note, counted } = self;
         let answer = match progress {
             Some((peer, token)) => {
                 let feed = Arc::new(Feed::default());
@@ -54,6 +54,7 @@ impl Work {
             None => offer.call(&call, arguments).await,
         };
         let outcome = if call.cancel.is_cancelled() { Outcome::Cancelled } else { answer.outcome };
+        observed::result(&mut record, &answer.result);
         record.finish(outcome);
         if let Some(note) = note {
             note.finish(answer.result.as_ref().ok(), outcome);

@@ -4,12 +4,14 @@
 use std::{borrow::Cow, time::Instant};
 
 use opentelemetry_sdk::trace::SdkTracer;
+use serde_json::json;
 
 use super::{
     Door, TraceParent,
     metrics::{self, Denied},
     traces::{self, CallSpan},
 };
+use crate::audit;
 
 /// Characters of anything that a caller chose.
 const MAX_SHOWN: usize = 120;
@@ -89,6 +91,17 @@ pub(crate) struct Call {
     span: Option<CallSpan>,
     began: Instant,
     outcome: Outcome,
+    /// For the audit log.
+    passed: Passed,
+}
+
+/// What went through a call, without what it was.
+#[derive(Default)]
+struct Passed {
+    arguments: Option<(usize, String)>,
+    result: Option<usize>,
+    /// That the call made.
+    made: Option<String>,
 }
 
 impl Call {
@@ -113,6 +126,7 @@ impl Call {
             span: None,
             began: Instant::now(),
             outcome: Outcome::Cancelled,
+            passed: Passed::default(),
         };
         call.span = tracer.map(|tracer| {
             let mut attributes = vec![("mcp.method.name", call.method.to_owned())];
@@ -141,6 +155,27 @@ impl Call {
         ours.or_else(|| self.trace.as_ref().map(|trace| trace.header().to_owned()))
     }
 
+    /// Called only where there is an audit log.
+    pub(crate) fn took(&mut self, arguments: &[u8]) {
+        self.passed.arguments = Some((arguments.len(), audit::chain::digest(arguments)));
+    }
+
+    /// Called only where there is an audit log.
+    pub(crate) fn gave(&mut self, bytes: usize, made: Option<&str>) {
+        self.passed.result = Some(bytes);
+        self.passed.made = made.filter(|id| is_plain(id)).map(str::to_owned);
+    }
+
+    fn audit(&self, log: &audit::Audit, milliseconds: f64, outcome: &str) {
+        let (taken, digest) = self.passed.arguments.as_ref().map(|(size, hash)| (*size, hash)).unzip();
+        log.write(json!({
+            "event": "call", "caller": self.caller, "door": self.door.name(), "method": self.method,
+            "tool": self.tool, "sandbox": self.sandbox.as_ref().or(self.passed.made.as_ref()),
+            "request": self.request, "outcome": outcome, "ms": milliseconds,
+            "bytes_in": taken, "sha256_in": digest, "bytes_out": self.passed.result,
+        }));
+    }
+
     pub(crate) fn finish(mut self, outcome: Outcome) {
         self.outcome = outcome;
     }
@@ -150,6 +185,10 @@ impl Drop for Call {
     fn drop(&mut self) {
         let elapsed = self.began.elapsed();
         let outcome = self.outcome.text();
+        let milliseconds = (elapsed.as_secs_f64() * 100_000.0).round() / 100.0;
+        if let Some(log) = audit::log() {
+            self.audit(log, milliseconds, &outcome);
+        }
         if let Some(tool) = self.label.take() {
             metrics::call(tool, outcome.clone(), elapsed);
         }
@@ -164,7 +203,7 @@ impl Drop for Call {
             method = self.method,
             tool = self.tool.as_deref(),
             sandbox = self.sandbox.as_deref(),
-            ms = (elapsed.as_secs_f64() * 100_000.0).round() / 100.0,
+            ms = milliseconds,
             outcome = &*outcome,
             request = self.request.as_deref(),
             trace = trace.as_deref().and_then(|trace| trace.get(3..35)),
@@ -185,6 +224,9 @@ pub(crate) struct Refusal<'a> {
 
 pub(crate) fn refused(refusal: &Refusal<'_>) {
     metrics::denied(refusal.reason);
+    if let Some(log) = audit::log() {
+        log.refused(&shown(refusal.peer), &shown(refusal.method), refusal.reason.label(), refusal.status);
+    }
     tracing::info!(
         target: "belljar::access",
         peer = shown(refusal.peer),
