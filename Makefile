@@ -51,6 +51,9 @@ fuzz: ## feed hostile bytes to all that read some: FUZZ="--seconds 600"
 	cargo xtask guest
 	scripts/fuzz.sh $(FUZZ)
 
+escape: setup ## known ways out of a sandbox, tried in real ones; ESCAPE=--docs writes docs/security.md
+	python3 escape/run.py $(ESCAPE)
+
 fmt: ## format the sources
 	cargo fmt --all
 

@@ -22,12 +22,15 @@ phases=(
     kernels
     walker
     clients
+    ordinary
+    container
     http
     dashboard
     hub
     toolkits
     egress
     acp
+    escape
     conformance
     packaging
     chaos
@@ -83,6 +86,13 @@ do_fuzz() { FUZZ_SEED=1 scripts/fuzz.sh --seconds 5; }
 # Both sides of ACP: the agent with real clients and a scripted model, the client with real agents.
 do_acp() { tests/acp/run.sh; }
 do_conformance() { tests/conformance/run.sh && tests/conformance/inspector.sh; }
+
+# Known ways out of a sandbox, as root and as an ordinary user.
+do_escape() { BELLJAR=$belljar python3 escape/run.py; }
+
+# What the tools promise, as an ordinary user and in a container.
+do_ordinary() { tests/ordinary/run.sh; }
+do_container() { tests/container/run.sh; }
 
 do_dependencies() {
     if ! cargo deny --version >/dev/null 2>&1; then

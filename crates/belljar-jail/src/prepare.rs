@@ -68,6 +68,12 @@ pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -
     let uid_base = if sys::has_sys_admin() {
         let spread = spec.instance.bytes().fold(0u32, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
         UID_BASE + spread % (UID_RANGE / 2)
+    } else if rustix::process::geteuid().is_root() {
+        return Err(JailError::new(
+            "this is root without CAP_SYS_ADMIN",
+            "sandboxes would have root's own user",
+        )
+        .hint("run it as an ordinary user, or give it the capability; `belljar doctor` says how"));
     } else {
         become_root_of_a_user_namespace()?;
         0

@@ -29,16 +29,25 @@ pub struct Finding {
 #[derive(Debug, Default)]
 pub struct Facts {
     pub release: String,
+    /// With CAP_SYS_ADMIN.
     pub privileged: bool,
+    pub is_root: bool,
     pub max_user_namespaces: Option<u64>,
     pub unprivileged_userns_clone: Option<u64>,
     pub apparmor_restricts: Option<u64>,
     /// 2: a seccomp filter is on this very process, as in a container.
     pub seccomp_mode: u64,
     pub in_container: bool,
+    /// A user namespace can be made, as a trial showed.
+    pub may_unshare: bool,
     pub landlock_abi: u32,
     pub cgroups: Option<Result<String, String>>,
 }
+
+/// What a container needs so that an ordinary user in it can make sandboxes.
+const IN_DOCKER: &str = "belljar doctor --profile docker > belljar-seccomp.json, then docker run --user 1000:1000 \
+                         --security-opt seccomp=belljar-seccomp.json --security-opt systempaths=unconfined \
+                         --security-opt apparmor=unconfined";
 
 pub fn survey() -> Vec<Finding> {
     findings(&Facts::read())
@@ -56,11 +65,13 @@ impl Facts {
         Self {
             release: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().into(),
             privileged: sys::has_sys_admin(),
+            is_root: rustix::process::geteuid().is_root(),
             max_user_namespaces: number("/proc/sys/user/max_user_namespaces"),
             unprivileged_userns_clone: number("/proc/sys/kernel/unprivileged_userns_clone"),
             apparmor_restricts: number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
             seccomp_mode: seccomp.unwrap_or(0),
             in_container: ["/.dockerenv", "/run/.containerenv"].iter().any(|p| Path::new(p).exists()),
+            may_unshare: sys::may_make_user_namespace(),
             landlock_abi: sys::landlock_abi(),
             cgroups: Some(cgroups),
         }
@@ -101,6 +112,12 @@ fn user_namespaces(facts: &Facts) -> Finding {
         let detail = "running as root: every sandbox gets a user of its own".into();
         return Finding { layer, status: Status::Present, detail, fix: None };
     }
+    if facts.is_root {
+        return missing(
+            "this is root without CAP_SYS_ADMIN, as in a container: sandboxes would have root's own user",
+            &format!("run it as an ordinary user; in a container: {IN_DOCKER}"),
+        );
+    }
     if facts.unprivileged_userns_clone == Some(0) {
         return missing(
             "kernel.unprivileged_userns_clone is 0",
@@ -110,16 +127,13 @@ fn user_namespaces(facts: &Facts) -> Finding {
     if facts.apparmor_restricts == Some(1) {
         return missing(
             "AppArmor denies user namespaces to programs it does not know (Ubuntu 23.10 and newer)",
-            "allow this program in /etc/apparmor.d/belljar: `abi <abi/4.0>, profile belljar /path/to/belljar \
-             flags=(unconfined) { userns, }`, then sudo apparmor_parser -r /etc/apparmor.d/belljar; or sudo sysctl \
-             -w kernel.apparmor_restrict_unprivileged_userns=0; or run belljar as root",
+            "belljar doctor --profile apparmor | sudo tee /etc/apparmor.d/belljar && sudo apparmor_parser -r \
+             /etc/apparmor.d/belljar; or sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0; or run belljar \
+             as root",
         );
     }
-    if facts.seccomp_mode == 2 && facts.in_container {
-        return missing(
-            "this container's seccomp profile denies unshare (Docker's default)",
-            "start the container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined",
-        );
+    if facts.seccomp_mode == 2 && facts.in_container && !facts.may_unshare {
+        return missing("this container's seccomp profile denies unshare (Docker's default)", IN_DOCKER);
     }
     let detail = "for ordinary users: all sandboxes share this user's rights outside".into();
     Finding { layer, status: Status::Present, detail, fix: None }
@@ -151,7 +165,11 @@ fn cgroups(facts: &Facts) -> Finding {
                 Some(Err(why)) => format!("limits hold for single processes only: {why}"),
                 _ => "limits hold for single processes only".into(),
             },
-            fix: Some("systemd-run --user --scope -p Delegate=yes belljar …, or run belljar as root".into()),
+            fix: Some(if facts.in_container {
+                "limit the container as a whole: docker run --memory 4g --pids-limit 1000 --cpus 2".into()
+            } else {
+                "systemd-run --user --scope -p Delegate=yes belljar …, or run belljar as root".into()
+            }),
         },
     }
 }
@@ -189,7 +207,19 @@ mod tests {
     fn dockers_seccomp_profile_is_recognised() {
         let finding = user(|f| (f.seccomp_mode, f.in_container) = (2, true));
         assert_eq!(finding.status, Status::Missing);
-        assert!(finding.fix.unwrap().contains("seccomp=unconfined"));
+        assert!(finding.fix.unwrap().contains("seccomp=belljar-seccomp.json"));
+        let allowed = user(|f| (f.seccomp_mode, f.in_container, f.may_unshare) = (2, true, true));
+        assert_eq!(allowed.status, Status::Present);
+    }
+
+    #[test]
+    fn root_that_may_not_do_what_root_does_is_recognised() {
+        let finding = user(|f| f.is_root = true);
+        assert_eq!(finding.status, Status::Missing);
+        assert!(
+            finding.detail.contains("CAP_SYS_ADMIN") && finding.fix.unwrap().contains("--user 1000:1000")
+        );
+        assert_eq!(user(|f| (f.is_root, f.privileged) = (true, true)).status, Status::Present);
     }
 
     #[test]

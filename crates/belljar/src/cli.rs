@@ -247,6 +247,15 @@ pub(crate) struct DoctorArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print a profile that lets this program make sandboxes, instead: AppArmor's, or the seccomp profile for Docker
+    #[arg(long, value_name = "FOR", conflicts_with = "json")]
+    pub(crate) profile: Option<Profile>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Profile {
+    Apparmor,
+    Docker,
 }
 
 #[derive(Debug, Subcommand)]

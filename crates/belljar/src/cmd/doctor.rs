@@ -11,7 +11,11 @@ use belljar_jail::survey::{Finding, Status, survey};
 use belljar_sandbox::{Backend, Probed, State, selftest};
 use serde::Serialize;
 
-use crate::{backend, cli::DoctorArguments, config::Config};
+use crate::{
+    backend,
+    cli::{DoctorArguments, Profile},
+    config::Config,
+};
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -35,12 +39,34 @@ struct Template {
     fix: Option<String>,
 }
 
+/// What others need to let Belljar work, as it is shipped.
+const APPARMOR: &str = include_str!("../../../../packaging/apparmor/belljar");
+const DOCKER: &str = include_str!("../../../../packaging/docker/seccomp.json");
+
 pub(crate) fn run(config: Config, arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
+    if let Some(profile) = arguments.profile {
+        let text = match profile {
+            Profile::Apparmor => apparmor(&std::env::current_exe()?.to_string_lossy())?,
+            Profile::Docker => DOCKER.to_owned(),
+        };
+        std::io::stdout().lock().write_all(text.as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(examine(&config))?;
     let text = if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { as_text(&report) };
     std::io::stdout().lock().write_all(text.as_bytes())?;
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// For the program that asks, wherever it is.
+fn apparmor(program: &str) -> anyhow::Result<String> {
+    let means_something = |c: char| "\"*?[]{}^,@\\".contains(c) || c.is_whitespace() || c.is_control();
+    anyhow::ensure!(
+        !program.contains(means_something),
+        "AppArmor would take {program:?} for a pattern: move belljar to a plainer path"
+    );
+    Ok(APPARMOR.replace("/usr/local/bin/belljar", program))
 }
 
 async fn examine(config: &Config) -> anyhow::Result<Report> {
@@ -204,6 +230,14 @@ mod tests {
     #[test]
     fn a_person_reads_what_is_there_what_is_missing_and_the_fix() {
         insta::assert_snapshot!(as_text(&report()));
+    }
+
+    #[test]
+    fn the_profile_is_for_this_program() {
+        let profile = apparmor("/home/a/belljar").unwrap();
+        assert!(profile.contains("profile belljar /home/a/belljar flags=(unconfined)"), "{profile}");
+        assert!(apparmor("/home/a b/belljar").is_err());
+        assert!(apparmor("/home/**").is_err());
     }
 
     #[test]

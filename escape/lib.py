@@ -1,0 +1,112 @@
+"""What the probes share. Standard library only: it runs inside sandboxes, and outside for the canaries."""
+
+import ctypes
+import errno
+import mmap
+import os
+import socket
+import time
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.syscall.restype = ctypes.c_long
+
+# x86-64; run.py refuses other machines.
+NUMBERS = dict(
+    ptrace=101, syslog=103, ustat=136, sysfs=139, personality=135, vhangup=153, modify_ldt=154, pivot_root=155,
+    adjtimex=159, chroot=161, acct=163, mount=165, umount2=166, swapon=167, reboot=169, sethostname=170, iopl=172,
+    ioperm=173, init_module=175, delete_module=176, quotactl=179, io_setup=206, remap_file_pages=216,
+    clock_settime=227, mbind=237, mq_open=240, kexec_load=246, add_key=248, request_key=249, keyctl=250,
+    migrate_pages=256, unshare=272, move_pages=279, perf_event_open=298, fanotify_init=300, prlimit64=302,
+    name_to_handle_at=303, open_by_handle_at=304, setns=308, process_vm_readv=310, process_vm_writev=311, kcmp=312,
+    finit_module=313, seccomp=317, kexec_file_load=320, bpf=321, userfaultfd=323, io_uring_setup=425, open_tree=428,
+    move_mount=429, fsopen=430, fspick=433, clone=56, clone3=435, openat2=437, pidfd_getfd=438, process_madvise=440,
+    mount_setattr=442, quotactl_fd=443, memfd_secret=447, statmount=457, lsm_set_self_attr=460, pidfd_open=434,
+    uselib=134, prctl=157, ioprio_set=251, sched_setscheduler=144, setpriority=141, fsconfig=431, ioctl=16,
+)
+
+
+def call(name, *arguments):
+    """A system call by name; OSError if it fails."""
+    plain = [a if isinstance(a, (bytes, ctypes.Array, ctypes.Structure)) else ctypes.c_long(a) for a in arguments]
+    passed = [ctypes.byref(a) if isinstance(a, (ctypes.Array, ctypes.Structure)) else a for a in plain]
+    result = LIBC.syscall(ctypes.c_long(NUMBERS[name]), *passed)
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
+def reached(name, *arguments):
+    """Whether a call gets through to the kernel's own code. A filter answers EPERM before that; any other answer,
+    be it an error, comes from the code that the filter is there to hide."""
+    try:
+        result = call(name, *arguments)
+    except OSError as error:
+        if error.errno == errno.EPERM:
+            raise
+        return f"{name} reached the kernel, which answered {errno.errorcode[error.errno]}"
+    return f"{name} succeeded with {result}"
+
+
+def family(number, kind=socket.SOCK_DGRAM, protocol=0):
+    """Whether a socket family's code can be reached."""
+    try:
+        socket.socket(number, kind, protocol).close()
+    except OSError as error:
+        if error.errno == errno.EPERM:
+            raise
+        return f"the kernel answered {errno.errorcode[error.errno]}"
+    return "a socket was made"
+
+
+def machine_code(code):
+    """Runs bytes as a function and returns what it leaves in rax."""
+    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    page.write(code)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    return ctypes.CFUNCTYPE(ctypes.c_long)(address)()
+
+
+def read_all(path, limit=1 << 20):
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return os.read(fd, limit)
+    finally:
+        os.close(fd)
+
+
+def holds_secret(path, facts):
+    """The detail of an escape if the file can be read and contains the host's secret."""
+    return f"read the host's secret from {path}" if facts["secret"].encode() in read_all(path) else None
+
+
+def can_open(path, flags=os.O_RDONLY):
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
+    os.close(fd)
+    return f"opened {path}"
+
+
+def can_write(path, data=b""):
+    """Opens for writing; writes nothing unless told to."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if data:
+            os.write(fd, data)
+    finally:
+        os.close(fd)
+    return f"opened {path} for writing"
+
+
+def still_there(marker, seconds):
+    """Whether a process of this machine has the marker among its arguments, for all of that time."""
+    until = time.monotonic() + seconds
+    while True:
+        found = False
+        for number in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                found = found or marker.encode() in read_all(f"/proc/{number}/cmdline").split(b"\0")
+            except OSError:
+                continue
+        if not found or time.monotonic() > until:
+            return found
+        time.sleep(0.1)

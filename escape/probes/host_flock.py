@@ -1,0 +1,16 @@
+"""Learns of the host by a lock on a file of /usr that both can read."""
+
+import fcntl
+import os
+
+CLASS = "the host"
+INCIDENT = "a side channel through file locks"
+BLOCKED_BY = "nothing: see the known weaknesses"
+
+
+def attempt(facts):
+    file = os.open(facts["locked"], os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "the host's lock is seen"

@@ -1,0 +1,19 @@
+"""Writes more to /dev/shm than it may."""
+
+import os
+
+CLASS = "resources"
+INCIDENT = "a /dev/shm without a limit is the host's memory"
+BLOCKED_BY = "size of the file system"
+
+
+def attempt(facts):
+    path = "/dev/shm" + "/belljar-escape-big"
+    try:
+        with open(path, "wb", buffering=0) as file:
+            for _ in range(facts["shm"] * 2 >> 20):
+                if file.write(bytes(1 << 20)) < 1 << 20:
+                    raise OSError(28, "no space left")
+        return "wrote twice its size"
+    finally:
+        os.unlink(path)

@@ -1,0 +1,11 @@
+"""Makes a link to a file of the host, and asks the file tool for it."""
+
+CLASS = "tools"
+INCIDENT = "a symlink in the workspace led the host's file tool out"
+BLOCKED_BY = "files are opened in the guest, beneath its directories"
+TOOL = True
+
+
+def attempt(call, facts):
+    call("run_code", code=f"import os; os.symlink({facts['secret_path']!r}, 'tool-link')")
+    return "read the host's secret" if facts["secret"] in call("download_file", path="tool-link") else None

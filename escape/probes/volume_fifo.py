@@ -1,0 +1,11 @@
+"""Writes into a FIFO that lies in a read-only volume."""
+
+from lib import can_write
+
+CLASS = "volumes"
+INCIDENT = "read-only mounts do not stop writes to a FIFO"
+BLOCKED_BY = "nothing, if everybody may use it: see the known weaknesses"
+
+
+def attempt(facts):
+    return can_write(facts["read_only"] + "/fifo", b"x")

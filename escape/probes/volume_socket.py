@@ -1,0 +1,13 @@
+"""Connects to a Unix socket that lies in a read-only volume."""
+
+import socket
+
+CLASS = "volumes"
+INCIDENT = "read-only binds do not stop connect() to a Unix socket"
+BLOCKED_BY = "nothing, if everybody may use it: see the known weaknesses"
+
+
+def attempt(facts):
+    with socket.socket(socket.AF_UNIX) as ours:
+        ours.connect(facts["read_only"] + "/socket")
+    return "connected to a socket of the host"

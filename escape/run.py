@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""The escape suite: every known way out of a sandbox, tried in real ones.
+
+    escape/run.py [--docs] [--only TEXT] [--servers root,user]
+
+Each file in probes/ is one technique. It is tried from an interpreter, from a command and from a process in the
+background, in sandboxes of root's server and of an ordinary user's; and outside of any sandbox, where it must succeed,
+so that none is blocked by being broken. Fails if one gets out that weaknesses.toml does not name. Needs root.
+
+BELLJAR names the binary (default: target/release/belljar). Templates are those of BELLJAR_HOME, by default this
+machine's own.
+"""
+
+import argparse
+import importlib.util
+import itertools
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+sys.path.insert(0, str(HERE))
+
+import host as outside  # noqa: E402
+import table  # noqa: E402
+from host import Host, Refusal, canaries, through  # noqa: E402
+
+BELLJAR = Path(os.environ.get("BELLJAR") or ROOT / "target/release/belljar").resolve()
+WAYS = ("interpreter", "command", "background")
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "escape", "version": "1"},
+}
+
+
+def load_probes(only):
+    probes = {}
+    for path in sorted((HERE / "probes").glob("*.py")):
+        if only in path.stem:
+            spec = importlib.util.spec_from_file_location(f"probe_{path.stem}", path)
+            probes[path.stem] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(probes[path.stem])
+    # What uses up a sandbox comes last.
+    return dict(sorted(probes.items(), key=lambda item: item[1].CLASS == "resources"))
+
+
+def templates():
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return Path(os.environ.get("BELLJAR_HOME") or os.path.join(data, "belljar")) / "templates"
+
+
+class Server:
+    """`belljar mcp` with a home of its own."""
+
+    def __init__(self, host, user):
+        self.temporary, program, settings, path = None, BELLJAR, {}, os.environ["PATH"]
+        if user == "root":
+            self.temporary = tempfile.TemporaryDirectory(prefix="belljar-escape-root-")
+            self.home = self.temporary.name
+            Path(self.home, "templates").symlink_to(templates())
+        else:
+            made = subprocess.run([ROOT / "scripts/ordinary-home.sh", BELLJAR], stdout=subprocess.PIPE, text=True)
+            if made.returncode:
+                raise SystemExit(made.returncode)
+            self.home = made.stdout.strip()
+            program, path = f"{self.home}/bin/belljar", "/usr/local/bin:/usr/bin:/bin"
+            settings = {"user": outside.NOBODY, "group": outside.NOBODY, "extra_groups": []}
+        limits = {"LIMITS_MEMORY": f"{outside.MEMORY}b", "LIMITS_WORKSPACE": f"{outside.WORKSPACE}b",
+                  "LIMITS_TMP": f"{outside.WORKSPACE}b", "LIMITS_PROCESSES": outside.PROCESSES,
+                  "FLAVORS_SMALL": f"2:{outside.MEMORY}b", "FLAVORS_MEDIUM": f"2:{outside.MEMORY}b"}
+        environment = {f"BELLJAR_{name}": str(value) for name, value in limits.items()}
+        environment |= {"PATH": path, "HOME": self.home, "BELLJAR_HOME": self.home,
+                        "BELLJAR_TOOLSETS": "contexts,sessions", "API_KEY": host.facts["secret"],
+                        "BELLJAR_VOLUMES": f"suite={host.suite},offered={host.shared}", "BELLJAR_POOL_SIZE": "1"}
+        self.log = open(os.path.join(host.directory, f"{user}.log"), "wb+")
+        self.process = subprocess.Popen([program, "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/",
+                                        stderr=self.log, env=environment, bufsize=0, **settings)
+        self.ids = itertools.count(1)
+
+    def request(self, method, params):
+        number = next(self.ids)
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": META}}
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        while line := self.process.stdout.readline():
+            answer = json.loads(line)
+            if answer.get("id") == number:
+                return answer
+        self.log.seek(0)
+        raise SystemExit(f"the server ended:\n{self.log.read().decode(errors='replace')}")
+
+    def call(self, tool, **arguments):
+        """A tool's result as text, and as data."""
+        answer = self.request("tools/call", {"name": tool, "arguments": arguments})
+        if "error" in answer:
+            raise Refusal(answer["error"]["message"])
+        result = answer["result"]
+        text = " ".join(part.get("text", "") for part in result["content"])
+        if result.get("isError") and "structuredContent" not in result:
+            try:
+                raise Refusal(json.loads(text)["code"])
+            except (ValueError, KeyError):
+                raise Refusal(text) from None
+        return text, result.get("structuredContent", {})
+
+    def close(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self.log.close()
+        if self.temporary:
+            self.temporary.cleanup()
+
+
+INSIDE = "/volumes/suite/inside.py"
+
+
+def lines(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def from_interpreter(server, order):
+    context = server.call("create_context", name="escape")[1]["context_id"]
+    # The same process, not a child: a way in of its own, from the zygote.
+    code = f"import runpy, sys; sys.argv = ['inside', 'run', {order!r}]; runpy.run_path({INSIDE!r}, run_name='__main__')"
+    return lines(server.call("run_code", context_id=context, code=code, timeout=600)[1]["stdout"])
+
+
+def from_command(server, order):
+    result = server.call("execute_command", command="python3", args=[INSIDE, "run", order], timeout=600)[1]
+    return lines(result["stdout"])
+
+
+def from_background(server, order):
+    done = "/workspace/escape-results"
+    started = server.call("execute_command", command="python3", args=[INSIDE, "run", order, done], background=True)[1]
+    session, process = started["session_id"], started["process_id"]
+    while started["status"] == "running":
+        started = server.call("execute_command", session_id=session, process_id=process, wait=10)[1]
+    return lines(server.call("execute_command", session_id=session, command="cat", args=[done])[1]["stdout"])
+
+
+def through_tools(server, probes, facts):
+    """Each with a context of its own."""
+    found = []
+    for name, probe in probes.items():
+        context = server.call("create_context", name=name)[1]["context_id"]
+
+        def call(tool, **arguments):
+            return server.call(tool, context_id=context, **arguments)[0]
+        found.append({"probe": name, **through(probe, call, facts)})
+        for left in ("written", "executed"):
+            Path(facts["host_directory"], left).unlink(missing_ok=True)
+    return found
+
+
+def attack(host, user, probes):
+    """probe → way → result, in sandboxes of one server."""
+    facts = {**host.facts, "work": "/workspace", "tmp": "/tmp", "read_only": "/volumes/offered", "patience": 60,
+             "own_paths": ["/proc", "/dev", "/workspace", "/outputs", "/tmp", "/memfd", "/volumes/suite"]}
+    inner = {name: probe for name, probe in probes.items() if not hasattr(probe, "TOOL")}
+    tools = {name: probe for name, probe in probes.items() if hasattr(probe, "TOOL")}
+    neighbours = [name for name, probe in inner.items() if hasattr(probe, "neighbour")]
+    host.order(f"{user}-beside", [], facts, neighbours)
+    host.order(user, list(inner), facts)
+    order, beside = f"/volumes/suite/{user}.json", f"/volumes/suite/{user}-beside.json"
+    server, found = Server(host, user), {name: {} for name in probes}
+    try:
+        waiting = server.call("execute_command", command="python3", args=[INSIDE, "neighbour", beside], background=True)[1]
+        said = waiting["stdout"]
+        while "ready" not in said:
+            more = server.call("execute_command", session_id=waiting["session_id"], process_id=waiting["process_id"], wait=10)[1]
+            said += more["stdout"]
+            assert more["status"] == "running", more
+        for way, run in zip(WAYS, (from_interpreter, from_command, from_background)):
+            for result in run(server, order):
+                found[result["probe"]][way] = result
+        for result in through_tools(server, tools, facts):
+            found[result["probe"]]["tools"] = result
+    finally:
+        server.close()
+    return found
+
+
+def judge(probes, canary, attacked, weaknesses):
+    """What is wrong, as lines."""
+    wrong = []
+    for name, probe in probes.items():
+        if not canary[name]["escaped"] and not getattr(probe, "NEEDS", None):
+            wrong.append(f"{name}: the canary did not succeed outside ({canary[name]['answer']}), so the probe proves nothing")
+        for user, found in attacked.items():
+            ways = ("tools",) if hasattr(probe, "TOOL") else WAYS
+            known = user in weaknesses.get(name, {}).get("servers", ())
+            for way in ways:
+                result = found[name].get(way)
+                if result is None:
+                    wrong.append(f"{name}: no result from the {way} of {user}'s sandbox")
+                elif result["escaped"] and not known:
+                    wrong.append(f"{name}: ESCAPED from the {way} of {user}'s sandbox: {result['escaped']}")
+                elif (result["answer"] or "").startswith("BROKEN"):
+                    wrong.append(f"{name}: from the {way} of {user}'s sandbox: {result['answer']}")
+            varies = weaknesses.get(name, {}).get("varies")
+            if known and not varies and not any(found[name].get(way, {}).get("escaped") for way in ways):
+                wrong.append(f"{name}: blocked in {user}'s sandbox, so weaknesses.toml need not name it any more")
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--docs", action="store_true", help="write docs/security.md")
+    parser.add_argument("--only", default="", metavar="TEXT", help="probes whose name contains this")
+    parser.add_argument("--servers", default="root,user", metavar="LIST")
+    arguments = parser.parse_args()
+    if platform.machine() != "x86_64" or os.geteuid() != 0:
+        print("the escape suite needs root, for its canaries, and x86-64, whose system calls it knows", file=sys.stderr)
+        return 77
+    if not BELLJAR.is_file():
+        print(f"there is no server at {BELLJAR}: run `make build` first", file=sys.stderr)
+        return 1
+    probes = load_probes(arguments.only)
+    weaknesses = tomllib.loads((HERE / "weaknesses.toml").read_text())
+    attacked = {}
+    with Host() as host:
+        began = time.monotonic()
+        canary = canaries(host, probes)
+        print(f"outside: {sum(bool(c['escaped']) for c in canary.values())} of {len(probes)} succeed, "
+              f"{time.monotonic() - began:.0f} s", flush=True)
+        for user in arguments.servers.split(","):
+            began = time.monotonic()
+            attacked[user] = attack(host, user, probes)
+            out = sum(any(r["escaped"] for r in ways.values()) for ways in attacked[user].values())
+            print(f"{user}: {len(probes) - out} of {len(probes)} blocked, {time.monotonic() - began:.0f} s", flush=True)
+    wrong = judge(probes, canary, attacked, weaknesses)
+    print(table.for_terminal(probes, canary, attacked, weaknesses))
+    if arguments.docs:
+        (ROOT / "docs/security.md").write_text(table.page(probes, canary, attacked, weaknesses))
+    for line in wrong:
+        print(line)
+    print(f"{len(probes)} probes, {len(wrong)} problems")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""The suite's results as a table, for a terminal and for docs/security.md."""
+
+PAGE = """# What was tried, and what stopped it
+
+<!-- Made by `make escape ESCAPE=--docs`. -->
+
+The escape suite tries known ways out of a sandbox, in real sandboxes: from a live interpreter, from a command and from a
+process in the background, with a server of root's and with one of an ordinary user. Each line is a file in
+[escape/probes](../escape/probes) that can be read in a minute. `make escape` repeats it on your machine.
+
+- **Outside** says whether the same probe succeeded without a sandbox. One that cannot succeed anywhere proves nothing, so
+  the suite fails if one does not; a dash means that this machine lacks what the probe needs, which it names.
+- **root** and **user** say how the attempt was answered in a sandbox of root's server and of an ordinary user's.
+- **OPEN** marks a known weakness, explained below. The suite fails if there is one that is not listed, and also if
+  one is listed that has been closed.
+
+What these layers are, and what they do not stop, is in the [threat model](threat-model.md).
+
+"""
+
+
+def how(found):
+    """One answer for all ways, or each of them where they differ."""
+    open_ways = [way for way, result in found.items() if result["escaped"]]
+    if open_ways:
+        return "**OPEN**"
+    answers = {result["answer"] for result in found.values()}
+    return ", ".join(sorted(answers)) or "no result"
+
+
+def classes(probes):
+    by_class = {}
+    for name, probe in probes.items():
+        by_class.setdefault(probe.CLASS, []).append(name)
+    return by_class
+
+
+def outside(probe, canary):
+    return "yes" if canary["escaped"] else f"– ({probe.NEEDS})" if hasattr(probe, "NEEDS") else "NO"
+
+
+def for_terminal(probes, canary, attacked, weaknesses):
+    lines = [f"{'probe':32} {'outside':8}" + "".join(f" {user:28}" for user in attacked)]
+    for name, probe in probes.items():
+        cells = [how(found[name]).replace("**", "") for found in attacked.values()]
+        lines.append(f"{name:32} {outside(probe, canary[name])[:8]:8}" + "".join(f" {cell[:27]:28}" for cell in cells))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def cell(text):
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def page(probes, canary, attacked, weaknesses):
+    text = PAGE
+    shown = sum(bool(found["escaped"]) for found in canary.values())
+    text += f"{len(probes)} probes; {shown} of them were seen to succeed outside of a sandbox.\n"
+    for title, names in classes(probes).items():
+        heads = " | ".join(attacked)
+        text += f"\n## {title[0].upper() + title[1:]}\n\n| what it tries | where it comes from | stopped by | outside | {heads} |\n"
+        text += "|---|---|---|---|" + "---|" * len(attacked) + "\n"
+        for name in names:
+            probe = probes[name]
+            cells = [f"[{cell(probe.__doc__.strip())}](../escape/probes/{name}.py)", cell(probe.INCIDENT),
+                     cell(probe.BLOCKED_BY), outside(probe, canary[name])]
+            cells += [cell(how(found[name])) for found in attacked.values()]
+            text += "| " + " | ".join(cells) + " |\n"
+    text += "\n## Known weaknesses\n\n"
+    for name, known in weaknesses.items():
+        text += f"- **[{name}](../escape/probes/{name}.py)** ({', '.join(known['servers'])}): {known['reason']} See\n" \
+                f"  [{known['see'].split('#')[0]}]({known['see']}).\n"
+    return text
