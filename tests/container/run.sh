@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# The tools in a container: what `belljar doctor` says there, whether doing what it says works, and the tools then.
+#
+#   tests/container/run.sh
+#
+# Starts a Docker daemon of its own, with its own state and no network, and stops it. Exits with 77 where there is none, or
+# where it cannot run. BELLJAR names the binary (default: target/release/belljar).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+skip() {
+    echo "THE CONTAINER TESTS WERE SKIPPED: $*" >&2
+    exit 77
+}
+[ "$(id -u)" -eq 0 ] || skip "they need root"
+command -v dockerd >/dev/null || PATH=$PATH:/usr/sbin
+command -v dockerd >/dev/null && command -v docker >/dev/null || skip "there is no dockerd (apt-get install docker.io)"
+
+home=$(scripts/ordinary-home.sh)
+work=$(mktemp -d /var/tmp/belljar-container-XXXXXX)
+daemon=
+finish() {
+    if [ -n "$daemon" ]; then
+        kill "$daemon" 2>/dev/null || true
+        wait "$daemon" 2>/dev/null || true
+    fi
+    # Containers that were being removed may keep a mount for a moment.
+    for _ in $(seq 50); do
+        rm -rf "$work" 2>/dev/null && break
+        sleep 0.2
+    done
+}
+trap finish EXIT
+
+dockerd --data-root "$work/data" --exec-root "$work/exec" -H "unix://$work/socket" -p "$work/pid" --bridge=none \
+    --iptables=false --ip-masq=false >"$work/log" 2>&1 &
+daemon=$!
+docker() { command docker -H "unix://$work/socket" "$@"; }
+for _ in $(seq 300); do
+    docker info >/dev/null 2>&1 && break
+    kill -0 "$daemon" 2>/dev/null || { daemon=; cat "$work/log" >&2; skip "dockerd does not run here"; }
+    sleep 0.2
+done
+docker info >/dev/null 2>&1 || { cat "$work/log" >&2; skip "dockerd does not answer"; }
+
+# An image of almost nothing: programs come from the host, read-only.
+mkdir -p "$work/root"/{usr,etc,tmp,proc,sys,dev,run,home,opt,var/tmp}
+for directory in bin sbin lib lib64; do ln -s "usr/$directory" "$work/root/$directory"; done
+printf 'root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n' >"$work/root/etc/passwd"
+tar -C "$work/root" -c . | docker import - belljar-test >/dev/null || skip "no image can be made here"
+cp tests/ordinary/scenarios.py tests/clients/python/harness.py "$work"
+chmod 755 "$work"
+
+in_container() { # OPTIONS... -- COMMAND...
+    local options=()
+    while [ "$1" != -- ]; do
+        options+=("$1")
+        shift
+    done
+    shift
+    docker run --rm --network none --tmpfs /tmp:mode=1777 -v /usr:/usr:ro -v /etc/alternatives:/etc/alternatives:ro \
+        -v "$home:$home" -v "$work/scenarios.py:/opt/scenarios.py:ro" -v "$work/harness.py:/opt/harness.py:ro" \
+        -w /opt -e BELLJAR_HOME="$home" -e BELLJAR="$home/bin/belljar" -e HOME="$home" -e PYTHONDONTWRITEBYTECODE=1 \
+        -e BELLJAR_TEST_PATIENCE="${BELLJAR_TEST_PATIENCE:-2}" -e BELLJAR_TEST_AS_ROOT="${as_root:-}" \
+        "${options[@]}" belljar-test "$@"
+}
+must_say() { # TEXT FILE
+    grep -qF -- "$1" "$2" || { echo "this does not say \"$1\":" >&2; cat "$2" >&2; exit 1; }
+}
+docker run --rm --network none -v /usr:/usr:ro belljar-test true || skip "no container runs here"
+
+echo "== as Docker starts it: refused, with the remedy"
+if in_container --user 65534:65534 -- "$home/bin/belljar" doctor >"$work/said" 2>&1; then
+    echo "doctor is content in a container that denies user namespaces:" >&2
+    cat "$work/said" >&2
+    exit 1
+fi
+must_say "this container's seccomp profile denies unshare" "$work/said"
+
+echo "== as root without CAP_SYS_ADMIN: refused, and not as if it were an ordinary user"
+"$home/bin/belljar" doctor --profile docker >"$work/belljar-seccomp.json"
+if in_container --security-opt "seccomp=$work/belljar-seccomp.json" -- "$home/bin/belljar" run -c 1 >"$work/root-said" 2>&1; then
+    echo "root without CAP_SYS_ADMIN was accepted" >&2
+    exit 1
+fi
+must_say "root without CAP_SYS_ADMIN" "$work/root-said"
+
+echo "== with exactly the flags that doctor printed"
+flags=$(sed -n 's/.*docker run --user 1000:1000 \(--security-opt.*\)$/\1/p' "$work/said" | head -n1)
+must_say "--security-opt seccomp=belljar-seccomp.json" "$work/said"
+# shellcheck disable=SC2086
+in_container --user 65534:65534 ${flags//belljar-seccomp.json/$work/belljar-seccomp.json} -- python3 -m unittest scenarios
+
+echo "== with --privileged, as root"
+as_root=1 in_container --privileged -- python3 -m unittest scenarios.Commands
+chown -R 65534:65534 "$home"
