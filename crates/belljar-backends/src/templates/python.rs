@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Hold, Progress, Sources, TemplateError, build_atomically, capture, hex_digest, hold, remember};
 
-const REQUIREMENTS: &str = include_str!("../../templates/python-requirements.txt");
+/// With the digest of every wheel: pip takes no other.
+const REQUIREMENTS: &str = include_str!("../../templates/python-requirements.lock");
 /// The kernel's sources: a template of its own, because they change more often than the packages.
 const KERNEL: [(&str, &str); 4] = [
     ("belljar_kernel.py", include_str!("../../../belljar-guest/kernels/python/belljar_kernel.py")),
@@ -20,7 +21,7 @@ const KERNEL: [(&str, &str); 4] = [
     ("belljar_zygote.py", include_str!("../../../belljar-guest/kernels/python/belljar_zygote.py")),
 ];
 /// Change it when the steps below change.
-const RECIPE: &str = "2";
+const RECIPE: &str = "3";
 const OLDEST: (u32, u32) = (3, 10);
 /// The newest that the pinned packages have wheels for.
 const NEWEST: (u32, u32) = (3, 13);
@@ -225,7 +226,7 @@ fn install(
     let log = fs::File::create(&complaints).map_err(|e| TemplateError::io("make a log", &e))?;
     let mut pip = python_module(host, "pip");
     pip.args(["install", "--no-compile", "--disable-pip-version-check", "--no-input"])
-        .args(["--only-binary=:all:", "--no-deps", "--progress-bar=off", "--target"])
+        .args(["--only-binary=:all:", "--no-deps", "--require-hashes", "--progress-bar=off", "--target"])
         .arg(site)
         .arg("-r")
         .arg(requirements)
@@ -259,4 +260,21 @@ fn install(
             "the template is built once and needs a package index that time only; try `belljar setup` again",
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_package_is_pinned_by_digest() {
+        let pins = |text: &str| -> Vec<String> {
+            let names = text.lines().filter(|line| line.contains("==") && !line.starts_with('#'));
+            names.map(|line| line.trim_end_matches(" \\").to_owned()).collect()
+        };
+        let asked = include_str!("../../templates/python-requirements.txt");
+        assert_eq!(pins(REQUIREMENTS), pins(asked), "scripts/lock-template.py writes the digests");
+        let bare = REQUIREMENTS.lines().filter(|line| line.contains("==") && !line.ends_with('\\'));
+        assert_eq!(bare.count(), 0, "a package without a digest");
+    }
 }
