@@ -54,6 +54,9 @@ fuzz: ## feed hostile bytes to all that read some: FUZZ="--seconds 600"
 escape: setup ## known ways out of a sandbox, tried in real ones; ESCAPE=--docs writes docs/security.md
 	python3 escape/run.py $(ESCAPE)
 
+neighbour: setup ## what a sandbox feels of a neighbour at full attack
+	python3 bench/neighbour.py $(NEIGHBOUR)
+
 fmt: ## format the sources
 	cargo fmt --all
 

@@ -104,6 +104,20 @@ install_browser() {
     say "browser tools will not be available. They need: apt-get install ${list[*]} (Fedora: dnf install chromium-headless)"
 }
 
+# What the tests for an ordinary user and in a container need. They are skipped, loudly, where it is not there.
+install_for_tests() {
+    local list=()
+    # An ordinary user has the system's Python, whatever Python the person at this machine prefers.
+    if [ -x /usr/bin/python3 ] && ! /usr/bin/python3 -m pip --version >/dev/null 2>&1; then
+        list+=(python3-pip)
+    fi
+    has dockerd || [ -x /usr/sbin/dockerd ] || list+=(docker.io)
+    [ ${#list[@]} -gt 0 ] || return 0
+    if ! has apt-get || ! install_packages "${list[@]}"; then
+        say "some tests will be skipped. They need: apt-get install ${list[*]}"
+    fi
+}
+
 check_rust() {
     if ! has cargo && [ -x "$HOME/.cargo/bin/cargo" ]; then
         export PATH="$HOME/.cargo/bin:$PATH"
@@ -171,6 +185,7 @@ if [ ${#wanted[@]} -gt 0 ]; then
     fi
 fi
 install_browser
+[ "$purpose" != test ] || install_for_tests
 check_rust
 check_the_rest
 if [ ${#missing[@]} -gt 0 ]; then

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""One sandbox at full attack, and what its neighbour feels of it: `make neighbour`.
+
+    bench/neighbour.py [--seconds 60] [--fail-above 2]
+
+Two contexts of one `belljar mcp`. The first answers `run_code("1+1")`, one call after the other; the other one is quiet at
+first, then forks, fills memory and disks, prints, opens sockets and sends signals, all at once and for as long as told.
+Prints the median and the 99th percentile before and during the attack, and their ratio.
+
+BELLJAR names the binary (default: target/release/belljar), BELLJAR_HOME the home with the templates.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BELLJAR = os.path.abspath(os.environ.get("BELLJAR") or ROOT / "target/release/belljar")
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "neighbour", "version": "1"},
+}
+# Each of these runs for ever, and is started again when a limit ends it.
+ATTACKS = {
+    "forks": "import os\nwhile True:\n  try:\n    if os.fork() == 0: os._exit(0)\n    os.waitpid(-1, os.WNOHANG)\n  except OSError: pass",
+    "memory": "kept = []\nwhile True:\n  try: kept.append(bytearray(b'x') * (16 << 20))\n  except MemoryError: kept.clear()",
+    "disk": "import os\nwhile True:\n  try:\n    with open('/tmp/big', 'wb', 0) as f:\n      while f.write(bytes(1 << 20)): pass\n  except OSError: os.unlink('/tmp/big')",
+    "output": "import os\nwhile True: os.write(1, b'x' * 65536)",
+    "sockets": "import socket\nkept = []\nwhile True:\n  try: kept.append(socket.socketpair()); kept[-1][0].send(b'x' * 1000)\n  except OSError: kept.clear()",
+    "signals": "import os, signal\nsignal.signal(signal.SIGUSR1, signal.SIG_IGN)\nwhile True: os.kill(os.getpid(), signal.SIGUSR1)",
+    "processor": "while True: pass",
+}
+
+
+class Server:
+    def __init__(self):
+        settings = {**os.environ, "BELLJAR_TOOLSETS": "contexts,sessions", "BELLJAR_RUN_MAX_TIMEOUT": "2h"}
+        self.process = subprocess.Popen([BELLJAR, "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+                                        stderr=subprocess.DEVNULL, env=settings)
+        self.ids = itertools.count(1)
+
+    def call(self, tool, **arguments):
+        number = next(self.ids)
+        params = {"name": tool, "arguments": arguments, "_meta": META}
+        message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        while line := self.process.stdout.readline():
+            answer = json.loads(line)
+            if answer.get("id") == number:
+                if "error" in answer:
+                    raise SystemExit(answer["error"]["message"])
+                return answer["result"]["structuredContent"]
+        raise SystemExit("the server ended")
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(60)
+
+
+def measure(server, context, seconds):
+    """Milliseconds of each call."""
+    taken, until = [], time.monotonic() + seconds
+    while time.monotonic() < until:
+        began = time.perf_counter()
+        ran = server.call("run_code", context_id=context, code="1+1")
+        taken.append((time.perf_counter() - began) * 1000)
+        assert ran["success"], ran
+    return sorted(taken)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=60, help="of attack; the quiet before is a third of that")
+    parser.add_argument("--fail-above", type=float, metavar="RATIO", help="exit with 1 if p99 grows by more")
+    arguments = parser.parse_args()
+    server = Server()
+    try:
+        context = server.call("create_context", name="neighbour")["context_id"]
+        session = server.call("execute_command", command="true")["session_id"]
+        measure(server, context, 1)
+        before = measure(server, context, arguments.seconds / 3)
+        for name, code in ATTACKS.items():
+            forever = f"while true; do python3 -c \"$CODE\"; done  # {name}"
+            server.call("execute_command", session_id=session, command=forever, env={"CODE": code}, background=True)
+        during = measure(server, context, arguments.seconds)
+    finally:
+        server.close()
+    print(f"load of the machine: {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors")
+    print(f"{'':10} {'calls':>8} {'p50 ms':>9} {'p99 ms':>9} {'worst ms':>9}")
+    for name, taken in (("before", before), ("during", during)):
+        print(f"{name:10} {len(taken):8} {statistics.median(taken):9.3f} {taken[len(taken) * 99 // 100]:9.3f} {taken[-1]:9.3f}")
+    ratio = during[len(during) * 99 // 100] / before[len(before) * 99 // 100]
+    print(f"p99 grew by a factor of {ratio:.2f}")
+    return 1 if arguments.fail_above and ratio > arguments.fail_above else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
