@@ -13,7 +13,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    BackendError, Language, Limits, Machine, Mount,
+    BackendError, Language, Limits, Listeners, Machine, Mount,
     guest::GuestClient,
     label::Label,
     sandbox::{Attended, RunEnd, Sandbox, outputs},
@@ -33,6 +33,10 @@ impl Machine for Nothing {
     }
 
     async fn dial(&self) -> Result<UnixStream, BackendError> {
+        Err(BackendError::ended("it hung up"))
+    }
+
+    async fn listen(&self, _: Option<&str>) -> Result<Listeners, BackendError> {
         Err(BackendError::ended("it hung up"))
     }
 
@@ -67,7 +71,8 @@ async fn converse(said: &[u8]) -> u64 {
         let Ok(guest) = GuestClient::connect(ours, None).await else { return 0 };
         let sandbox = Sandbox::new(Arc::new(Nothing), guest);
         let limit = Duration::from_secs(3600);
-        let attended = Attended { limit, output_cap: 1000, live: None, every_byte: false, trace: None };
+        let attended =
+            Attended { limit, output_cap: 1000, live: None, every_byte: false, trace: None, tools: None };
         let ran = sandbox.run(Language::Python, "1", &attended, &CancellationToken::new()).await;
         match ran {
             Ok(RunEnd::Ran { ran, stdout, displays, .. }) => {

@@ -185,7 +185,7 @@ impl SandboxService {
         let context = self.find(caller, context)?;
         let policy = self.policy(Some(policy))?;
         context.touch();
-        self.living(&context, &mut Vec::new()).await?;
+        self.living(&context).await?;
         // So that its sandbox stays the same meanwhile.
         let _alone = context.replacing.lock().await;
         let sandbox = context.sandbox();

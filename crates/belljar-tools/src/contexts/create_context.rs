@@ -130,6 +130,7 @@ mod tests {
             language: Language::Python,
             flavor: None,
             limits: belljar_sandbox::Limits::default(),
+            network: belljar_sandbox::Mode::None,
             busy: false,
             created_at,
             last_used: created_at,

@@ -104,8 +104,8 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     );
     Arc::new(SandboxNetwork {
         spec: ToolSpec {
-            name: NAME,
-            title: "See or change a sandbox's network",
+            name: NAME.into(),
+            title: "See or change a sandbox's network".into(),
             description,
             input_schema: schema::input::<Args>(),
             output_schema: Some(schema::output_or_failure::<Shown>()),

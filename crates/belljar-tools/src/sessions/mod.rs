@@ -175,6 +175,7 @@ mod tests {
             language: Language::Javascript,
             flavor: Some(Flavor::Small),
             limits: Limits::default(),
+            network: belljar_sandbox::Mode::None,
             busy: false,
             created_at,
             last_used: created_at,

@@ -54,7 +54,7 @@ impl Glass {
         let make = || async {
             let description = "an ACP agent's files and terminals".into();
             let new =
-                NewContext { name: "acp".into(), language: Language::Python, description, flavor: None };
+                NewContext { name: "acp".into(), language: Language::Python, description, flavor: None, network: None };
             Ok(self.service.create_context(&self.caller, new).await?.id)
         };
         self.context.get_or_try_init(make).await.map(String::as_str)

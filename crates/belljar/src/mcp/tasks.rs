@@ -16,7 +16,10 @@ use rmcp::{
 };
 use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
 
-use super::progress::{self, Feed};
+use super::{
+    observed,
+    progress::{self, Feed},
+};
 use crate::{
     observe::{self, Outcome},
     offers::Offer,

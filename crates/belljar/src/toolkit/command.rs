@@ -142,6 +142,7 @@ impl Command {
             language: Language::Python,
             description: "made for one call of a tool".to_owned(),
             flavor: None,
+            network: None,
         };
         let id = cx.service.create_context(&cx.caller, new).await?.id;
         let own = Own { service: cx.service.clone(), caller: cx.caller.clone(), id: id.clone() };
