@@ -94,14 +94,10 @@ async fn reading_only_reads() {
         "ANALYZE",
         "EXPLAIN DELETE FROM users",
     ];
-    let mut refusals = Vec::new();
     for attack in attacks {
         let refusal = told(shop.database.read(attack, &[]).await);
-        refusals.push(
-            format!("{attack}\n    {refusal}").replace(&elsewhere.display().to_string(), "/elsewhere.db"),
-        );
+        assert!(refusal.starts_with("The database refused it: "), "{attack}: {refusal}");
     }
-    insta::assert_snapshot!(refusals.join("\n"));
     assert_eq!(std::fs::read(&shop.path).unwrap(), before);
     assert!(!elsewhere.exists());
 }
