@@ -2,7 +2,6 @@
 //! hidden command `__show`: it connects to the agent, prints what comes, and exits when there is no more. It runs nothing.
 
 use std::{
-    ffi::OsString,
     future::Future,
     io::{self, Read, Write},
     os::unix::{fs::DirBuilderExt, net::UnixStream as StdStream},
@@ -160,7 +159,7 @@ pub(crate) fn requested() -> bool {
 
 /// In the editor's terminal: prints until the agent says that it is over, or is gone.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
-    let socket = std::env::args_os().nth(2).unwrap_or_else(OsString::new);
+    let socket = std::env::args_os().nth(2).unwrap_or_default();
     let mut stream = StdStream::connect(Path::new(&socket))?;
     let mut out = io::stdout().lock();
     loop {
