@@ -9,6 +9,7 @@ writes both into docs/browser.md unless told otherwise. Run it on a quiet machin
 import argparse
 import collections
 import json
+import math
 import os
 import platform
 import random
@@ -86,12 +87,18 @@ def measure(rounds, names, peers):
             order = tools[number % len(tools):] + tools[:number % len(tools)]
             for name in names:
                 for tool in order:
-                    times = visit(tool, name)
+                    try:
+                        times = visit(tool, name)
+                    except RuntimeError as error:
+                        if tool is tools[0]:
+                            raise
+                        print(f"not counted: {error}", file=sys.stderr)
+                        continue
                     if number == 0:
                         continue  # whatever starts, starts now
                     for step, seconds in times.items():
                         figures[tool.name, name, step].append(seconds * 1000)
-                    if number == rounds:
+                    if (tool.name, name) not in read:
                         tool.snapshot()
                         read[tool.name, name] = tool.read
                         gone = missing(tool, PAGES[name])
@@ -100,11 +107,15 @@ def measure(rounds, names, peers):
     finally:
         for tool in tools:
             tool.close()
-    counts = dict(zip(read, tokens(read.values())))
-    return [tool.name for tool in tools], {key: statistics.median(values) for key, values in figures.items()}, counts, lost
+    counts = collections.defaultdict(lambda: math.inf, zip(read, tokens(read.values())))
+    lost = collections.defaultdict(lambda: math.inf, lost)
+    return [tool.name for tool in tools], {key: statistics.median(values or [math.inf]) for key, values in figures.items()}, counts, lost
 
 
 def number(ms):
+    """`–` is for what never came to an end."""
+    if ms == math.inf:
+        return "–"
     return f"{ms:,.0f}" if ms >= 100 else f"{ms:.1f}"
 
 
@@ -127,9 +138,9 @@ def report(tools, names, figures, counts, lost):
         best = min(counts[peer, name] for peer in peers)
         share = counts[ours, name] / best
         met = goal(f"{name}, tokens: {share:.2f} of the leanest (wanted 0.50)", share <= .5)
-        lines.append(f"| {name} | tokens | " + " | ".join(f"{counts[tool, name]:,}" for tool in tools) + f" | {1 / share:.1f} × | {met} |")
+        lines.append(f"| {name} | tokens | " + " | ".join(f"{counts[tool, name]:,}".replace("inf", "–") for tool in tools) + f" | {1 / share:.1f} × | {met} |")
         met = goal(f"{name}, without a ref: {lost[ours, name]} of {sum(PAGES[name].usable.values()):,}", lost[ours, name] == 0)
-        lines.append(f"| {name} | without a ref | " + " | ".join(f"{lost[tool, name]:,}" for tool in tools) + f" | | {met} |")
+        lines.append(f"| {name} | without a ref | " + " | ".join(f"{lost[tool, name]:,}".replace("inf", "–") for tool in tools) + f" | | {met} |")
     return lines, goals
 
 
