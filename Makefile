@@ -45,7 +45,7 @@ package: setup ## a tarball, a Debian package, an MCP bundle and the registry en
 	scripts/package.sh
 
 chaos: setup ## break a running Belljar, round after round: CHAOS="--rounds 1000 --seed 1"
-	python3 chaos/chaos.py $(CHAOS)
+	PYTHONDONTWRITEBYTECODE=1 python3 chaos/chaos.py $(CHAOS)
 
 fuzz: ## feed hostile bytes to all that read some: FUZZ="--seconds 600"
 	cargo xtask guest

@@ -79,7 +79,7 @@ do_egress() { tests/egress/run.sh; }
 do_packaging() { tests/packaging/run.sh; }
 
 # Everything that can be killed, stopped, filled or damaged, once. Needs root.
-do_chaos() { python3 chaos/chaos.py --quick --seed 1; }
+do_chaos() { PYTHONDONTWRITEBYTECODE=1 python3 chaos/chaos.py --quick --seed 1; }
 
 # A few seconds for everything that reads bytes from others; always the same ones.
 do_fuzz() { FUZZ_SEED=1 scripts/fuzz.sh --seconds 5; }
