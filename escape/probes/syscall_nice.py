@@ -8,5 +8,6 @@ BLOCKED_BY = "capabilities and rlimits"
 
 
 def attempt(facts):
-    os.setpriority(os.PRIO_PROCESS, 0, -10)
-    return "runs with a nice value of -10"
+    now = os.getpriority(os.PRIO_PROCESS, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, now - 1)
+    return "has a better priority" if os.getpriority(os.PRIO_PROCESS, 0) < now else None
