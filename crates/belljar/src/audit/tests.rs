@@ -37,7 +37,7 @@ fn what_was_written_is_intact() {
     let report = verified(&path);
     assert!(report.intact, "{report:?}");
     assert_eq!((report.records, report.first, report.last, report.torn), (8, 1, 8, 0));
-    assert_eq!(verify::log(&path, &[report.head.clone()]).unwrap().problems, [""; 0]);
+    assert_eq!(verify::log(&path, std::slice::from_ref(&report.head)).unwrap().problems, [""; 0]);
     assert!(!verify::log(&path, &["a".repeat(64)]).unwrap().intact);
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
