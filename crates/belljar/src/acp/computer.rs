@@ -109,8 +109,13 @@ impl Computer {
             // Again, as what is there may have changed: a repository, for example.
             service.open_project(&self.caller, &self.root).map_err(Error::CreationFailed)?;
             let description = "an agent's session".to_owned();
-            let new =
-                NewContext { name: "agent".into(), language: Language::Python, description, flavor: None, network: None };
+            let new = NewContext {
+                name: "agent".into(),
+                language: Language::Python,
+                description,
+                flavor: None,
+                network: None,
+            };
             let info = service.create_context(&self.caller, new).await?;
             *state = Some(Made { id: info.id, settled: Vec::new() });
         }

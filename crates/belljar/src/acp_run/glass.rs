@@ -53,8 +53,13 @@ impl Glass {
     pub(super) async fn context(&self) -> Result<&str, belljar_sandbox::Error> {
         let make = || async {
             let description = "an ACP agent's files and terminals".into();
-            let new =
-                NewContext { name: "acp".into(), language: Language::Python, description, flavor: None, network: None };
+            let new = NewContext {
+                name: "acp".into(),
+                language: Language::Python,
+                description,
+                flavor: None,
+                network: None,
+            };
             Ok(self.service.create_context(&self.caller, new).await?.id)
         };
         self.context.get_or_try_init(make).await.map(String::as_str)
