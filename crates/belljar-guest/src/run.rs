@@ -113,7 +113,7 @@ impl Actor {
         let started = Instant::now();
         let env = self.shared.environment.since(&mut live.seen);
         let (outcome, cause) =
-            live.run(self.language, &mut job, env, started, &mut stdout, &mut stderr, &mut displays).await;
+            live.run(self.language, &mut job, env, started, [&mut stdout, &mut stderr], &mut displays).await;
         let duration_us = started.elapsed().as_micros() as u64;
 
         let (ok, error, ending) = match outcome {
@@ -158,8 +158,7 @@ impl Live {
         job: &mut RunJob,
         env: Changes,
         started: Instant,
-        stdout: &mut Tap,
-        stderr: &mut Tap,
+        [stdout, stderr]: [&mut Tap; 2],
         displays: &mut Displays,
     ) -> (Outcome, Option<Cause>) {
         let streaming = job.limits.streaming;
