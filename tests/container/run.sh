@@ -17,7 +17,7 @@ command -v dockerd >/dev/null || PATH=$PATH:/usr/sbin
 command -v dockerd >/dev/null && command -v docker >/dev/null || skip "there is no dockerd (apt-get install docker.io)"
 
 home=$(scripts/ordinary-home.sh)
-work=$(mktemp -d /var/tmp/belljar-container-XXXXXX)
+work=$(mktemp -d -p /var/tmp)
 daemon=
 finish() {
     if [ -n "$daemon" ]; then

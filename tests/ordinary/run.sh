@@ -13,7 +13,7 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 home=$(scripts/ordinary-home.sh)
 # The repository need not be readable for everybody.
-tests=$(mktemp -d /var/tmp/belljar-ordinary-tests-XXXXXX)
+tests=$(mktemp -d -p /var/tmp)
 trap 'rm -rf "$tests"' EXIT
 cp tests/ordinary/scenarios.py tests/clients/python/harness.py "$tests"
 chmod -R a+rX "$tests"

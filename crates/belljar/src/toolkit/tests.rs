@@ -63,7 +63,7 @@ fn a_toolkit_is_a_toolset_of_its_own() {
     assert!(all.get("create_pr").is_some() && all.get("run_code").is_some());
     let unknown = Registry::with(&["databases"], &options(), &more).err().unwrap().to_string();
     assert!(
-        unknown.ends_with("known: contexts, sessions, sandbox, browser, all, cicd, database"),
+        unknown.ends_with("known: contexts, sessions, sandbox, browser, network, all, cicd, database"),
         "{unknown}"
     );
 }
