@@ -179,6 +179,7 @@ class Hub(Case):
         super().setUpClass()
 
     def test_both_languages_call_another_server(self):
+        settle(lambda: "my-calc__add" in self.tools(), "the server of the hub never answered", 120)
         python = self.call("create_context", name="python")["context_id"]
         ran = self.call("run_code", context_id=python, timeout=120, code=(
             "import tools, os\nprint(tools.__all__, tools.my_calc.add.__doc__.splitlines()[0])\n"

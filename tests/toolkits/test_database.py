@@ -186,7 +186,7 @@ class PostgreSql(Database, Case):
                "i": "1 day", "x": "10.0.0.1"}
         self.call("insert_data", table="kinds", data=row)
         found = self.call("query_database", query="SELECT n, u, d, t, j, a, m, f, i FROM kinds")["rows"][0]
-        self.assertEqual(found, {**{key: row[key] for key in "udjamf"}, "n": "12.50", "t": "2026-01-02T03:04:05+00:00",
+        self.assertEqual(found, {**{key: row[key] for key in "udjamf"}, "n": "12.5", "t": "2026-01-02T03:04:05+00:00",
                                  "i": "0 months 1 days 0 seconds"})
         found = self.call("query_database", query="SELECT x, x::text AS t, b FROM kinds")["rows"][0]
         self.assertEqual((found["t"], found["b"]), ("10.0.0.1/32", None))

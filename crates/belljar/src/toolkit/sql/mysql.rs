@@ -13,7 +13,11 @@ use sqlx::{
     types::{BigDecimal, chrono},
 };
 
-use super::{Failure, Limits, Rows, Table, rows::hex, table::Column};
+use super::{
+    Failure, Limits, Rows, Table,
+    rows::{decimal, hex},
+    table::Column,
+};
 
 /// Whether `INTO OUTFILE` and `LOAD_FILE` would work: a read-only transaction does not prevent them.
 const POWER: &str = "SELECT COUNT(*) FROM information_schema.user_privileges \
@@ -155,7 +159,7 @@ fn value(row: &MySqlRow, index: usize) -> Value {
         "FLOAT" => row.try_get::<f32, _>(index).map(|value| json!(value)),
         "DOUBLE" => row.try_get::<f64, _>(index).map(|value| json!(value)),
         // As text, because a JSON number would lose digits.
-        "DECIMAL" => row.try_get::<BigDecimal, _>(index).map(|value| json!(value.to_string())),
+        "DECIMAL" => row.try_get::<BigDecimal, _>(index).map(|value| json!(decimal(&value))),
         "DATE" => row.try_get::<chrono::NaiveDate, _>(index).map(|value| json!(value.to_string())),
         "TIME" => row.try_get::<chrono::NaiveTime, _>(index).map(|value| json!(value.to_string())),
         "DATETIME" => row.try_get::<chrono::NaiveDateTime, _>(index).map(|value| json!(value.to_string())),

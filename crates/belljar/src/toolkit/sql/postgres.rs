@@ -12,7 +12,11 @@ use sqlx::{
     types::{BigDecimal, Uuid, chrono},
 };
 
-use super::{Failure, Limits, Rows, Table, rows::hex, table::Column};
+use super::{
+    Failure, Limits, Rows, Table,
+    rows::{decimal, hex},
+    table::Column,
+};
 
 /// Who we are, and whether we could reach more than data. Asked within the transaction: after its first query, a
 /// transaction cannot be made writable any more.
@@ -188,7 +192,7 @@ fn value(row: &PgRow, index: usize) -> Value {
         "FLOAT4" => get!(row, index, f32),
         "FLOAT8" => get!(row, index, f64),
         // As text, because a JSON number would lose digits.
-        "NUMERIC" => get!(row, index, BigDecimal, text),
+        "NUMERIC" => row.try_get::<BigDecimal, _>(index).map(|number| json!(decimal(&number))),
         "TEXT" | "VARCHAR" | "CHAR" | "NAME" | "UNKNOWN" => get!(row, index, String),
         "JSON" | "JSONB" => get!(row, index, Value),
         "UUID" => get!(row, index, Uuid, text),

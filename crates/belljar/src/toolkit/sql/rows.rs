@@ -2,6 +2,7 @@
 
 use belljar_tools::clipped;
 use serde_json::{Map, Value, json};
+use sqlx::types::BigDecimal;
 
 use super::super::tool::MAX_RESULT;
 
@@ -95,6 +96,11 @@ fn bounded(value: Value) -> Value {
     }
 }
 
+/// All of its digits, and none that only the database's own format adds.
+pub(super) fn decimal(number: &BigDecimal) -> String {
+    number.normalized().to_plain_string()
+}
+
 /// Bytes as text, for a reader.
 pub(super) fn hex(bytes: &[u8]) -> Value {
     let shown: String = bytes.iter().take(MAX_CELL / 4).map(|byte| format!("{byte:02x}")).collect();
@@ -106,6 +112,13 @@ pub(super) fn hex(bytes: &[u8]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn decimals_keep_their_digits() {
+        let told =
+            ["12.5000", "1000", "0.00", "-0.000000000000000001"].map(|text| decimal(&text.parse().unwrap()));
+        assert_eq!(told, ["12.5", "1000", "0", "-0.000000000000000001"]);
+    }
 
     #[test]
     fn rows_and_bytes_are_bounded() {
