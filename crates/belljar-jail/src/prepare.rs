@@ -50,6 +50,15 @@ pub(crate) struct Prepared {
 
 pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -> Result<Prepared> {
     let mut weaker = Vec::new();
+    let is_admin = sys::has_sys_admin();
+    // Before anything is made that would have to be removed again.
+    if !is_admin && rustix::process::geteuid().is_root() {
+        return Err(JailError::new(
+            "this is root without CAP_SYS_ADMIN",
+            "sandboxes would have root's own user",
+        )
+        .hint("run it as an ordinary user, or give it the capability; `belljar doctor` says how"));
+    }
     sweep::sweep(&spec.run_dir).doing(|| "sweep what a crash left".into())?;
     let run_dir = RunDir::create(&spec.run_dir, &spec.instance)?;
     // Own session: a Ctrl-C in the terminal is for the server, which then closes the socket.
@@ -65,15 +74,9 @@ pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -
             None
         }
     };
-    let uid_base = if sys::has_sys_admin() {
+    let uid_base = if is_admin {
         let spread = spec.instance.bytes().fold(0u32, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
         UID_BASE + spread % (UID_RANGE / 2)
-    } else if rustix::process::geteuid().is_root() {
-        return Err(JailError::new(
-            "this is root without CAP_SYS_ADMIN",
-            "sandboxes would have root's own user",
-        )
-        .hint("run it as an ordinary user, or give it the capability; `belljar doctor` says how"));
     } else {
         become_root_of_a_user_namespace()?;
         0

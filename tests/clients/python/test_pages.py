@@ -86,7 +86,7 @@ class Pages(unittest.TestCase):
     def test_what_is_not_there_is_a_failure_with_a_hint(self):
         self.assertIn("browser_snapshot", self.refused("ELEMENT_NOT_FOUND", "browser_click", selector="ref_9999")["hint"])
         self.refused("BAD_SELECTOR", "browser_click", selector="a[")
-        self.assertIn("no network", self.refused("NAVIGATION_FAILED", "browser_goto", url="http://example.com/")["hint"])
+        self.assertIn("without a network", self.refused("NAVIGATION_FAILED", "browser_goto", url="http://example.com/")["hint"])
         self.refused("NOT_ALLOWED", "browser_goto", url="chrome://settings")
         self.refused("TIMED_OUT", "browser_wait_for", text="never", timeout=0.5)
         self.call("browser_goto", url="file:///workspace/index.html")

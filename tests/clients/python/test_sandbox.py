@@ -123,7 +123,7 @@ class Sandbox(unittest.TestCase):
                                  "call sandbox_create first")
 
     def test_what_cannot_be_done_is_refused(self):
-        self.refused("NOT_AVAILABLE", 'network="open"', "sandbox_create", network="open")
+        self.refused("NOT_AVAILABLE", "network.max is none", "sandbox_create", network="open")
         self.refused("INVALID_LANGUAGE", "ruby", "code_run", language="ruby", code="1")
         self.refused("INVALID_PARAMS", "'selector'", "browser_click")
         self.refused("CONTEXT_NOT_FOUND", NOBODY, "browser_goto", url="about:blank", sandbox_id=NOBODY)
