@@ -65,7 +65,7 @@ class Open(HttpTestCase):
             self.assertRegex(answer.body.decode(), rf"(?m)^{name}[ {{]")
 
     def test_what_is_not_there_is_told_as_json(self):
-        for path in ("/", "/mcp/", "/mcp/x", "/.well-known/oauth-protected-resource", "/health/../etc/passwd", "//mcp",
+        for path in ("/mcp/", "/mcp/x", "/.well-known/oauth-protected-resource", "/health/../etc/passwd", "//mcp", "/dashboard/none",
                      "/%6dcp", "/favicon.ico"):
             with self.subTest(path):
                 answer = self.server.http("GET", path)
