@@ -14,7 +14,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CRATES_IO = ("registry+https://github.com/rust-lang/crates.io-index", "sparse+https://index.crates.io/")
+CRATES_IO = ("registry+https://github.com/rust-lang/crates.io-index",)
 WORD = re.compile(r"\(|\)|[A-Za-z0-9.+-]+")
 
 

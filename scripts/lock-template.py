@@ -35,8 +35,13 @@ def pins(path):
 
 
 def index():
-    asked = subprocess.run([sys.executable, "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True)
-    return (asked.stdout.strip() or "https://pypi.org/simple").rstrip("/")
+    """The one that pip is set up with, else its own default."""
+    own = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
+    for command in (["-m", "pip", "config", "get", "global.index-url"], ["-c", own]):
+        asked = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+        if address := asked.stdout.strip():
+            return address.rstrip("/")
+    sys.exit("pip does not say where its index is")
 
 
 class Links(html.parser.HTMLParser):

@@ -123,7 +123,8 @@ def place(url):
 def python_registry():
     """Address of the index that pip is configured for, and the places that its files come from. None if out of reach."""
     index = os.environ.get("PIP_INDEX_URL") or asked("pip", "config", "get", "global.index-url") or asked(
-        "pip", "config", "get", "user.index-url") or "https://pypi.org/simple"
+        "pip", "config", "get", "user.index-url") or asked(
+        "python3", "-c", "from pip._internal.models.index import PyPI; print(PyPI.simple_url)")
     start = f"{index.rstrip('/')}/iniconfig/"
     try:
         links = re.findall(r'href="([^"#]+)', page(start))
@@ -134,7 +135,7 @@ def python_registry():
 
 def node_registry():
     """The same for npm."""
-    registry = asked("npm", "config", "get", "registry") or "https://registry.npmjs.org/"
+    registry = asked("npm", "config", "get", "registry")
     try:
         found = page(f"{registry.rstrip('/')}/is-number")
     except OSError:

@@ -224,34 +224,34 @@ pub(crate) mod tests {
     #[test]
     fn sni_must_be_the_host_of_the_tunnel() {
         let hello = Hello::parse(&real("evil.test")).unwrap().unwrap();
-        let refusal = hello.check(&host("pypi.org")).unwrap_err();
+        let refusal = hello.check(&host("example.org")).unwrap_err();
         assert_eq!(
             (refusal.reason, refusal.message.as_str()),
-            (Reason::Mismatch, "TLS in the tunnel to pypi.org is for evil.test")
+            (Reason::Mismatch, "TLS in the tunnel to example.org is for evil.test")
         );
         assert!(hello.check(&host("192.0.2.1")).is_err());
-        for name in ["pypi.org.", "pypi.org\0.evil.test", "PYPI.ORG", ""] {
+        for name in ["example.org.", "example.org\0.evil.test", "EXAMPLE.ORG", ""] {
             let bytes = with_extensions(&[(SERVER_NAME, &name_list(name.as_bytes()))]);
             let hello = Hello::parse(&bytes).unwrap().unwrap();
-            assert_eq!(hello.check(&host("pypi.org")).is_ok(), name == "PYPI.ORG", "{name:?}");
+            assert_eq!(hello.check(&host("example.org")).is_ok(), name == "EXAMPLE.ORG", "{name:?}");
         }
     }
 
     #[test]
     fn a_hello_that_names_nobody_is_for_no_name() {
         let hello = Hello::parse(&with_extensions(&[])).unwrap().unwrap();
-        assert_eq!(hello.check(&host("pypi.org")).unwrap_err().reason, Reason::Mismatch);
+        assert_eq!(hello.check(&host("example.org")).unwrap_err().reason, Reason::Mismatch);
     }
 
     #[test]
     fn an_encrypted_hello_is_known_as_one_whatever_it_says_in_the_clear() {
-        let hello = Hello::parse(&encrypted("pypi.org")).unwrap().unwrap();
-        assert_eq!(hello, Hello { name: Some("pypi.org".into()), encrypted: true });
+        let hello = Hello::parse(&encrypted("example.org")).unwrap().unwrap();
+        assert_eq!(hello, Hello { name: Some("example.org".into()), encrypted: true });
     }
 
     #[test]
     fn a_second_name_is_refused() {
-        let name = name_list(b"pypi.org");
+        let name = name_list(b"example.org");
         assert!(Hello::parse(&with_extensions(&[(SERVER_NAME, &name), (SERVER_NAME, &name)])).is_err());
         let two = [&[0, 24][..], &name[2..], &name[2..]].concat();
         assert!(Hello::parse(&with_extensions(&[(SERVER_NAME, &two)])).is_err());

@@ -36,10 +36,10 @@ fn a_wildcard_stands_for_what_is_below_it() {
 
 #[test]
 fn an_exact_name_is_no_other() {
-    let (open, policy) = (ceiling(Mode::Open, &[]), listed(&["pypi.org:443"]));
-    assert!(allowed(&open, &policy, "PyPI.org"));
+    let (open, policy) = (ceiling(Mode::Open, &[]), listed(&["example.org:443"]));
+    assert!(allowed(&open, &policy, "Example.org"));
     for bad in
-        ["www.pypi.org", "pypi.org:80", "pypi.org.evil.test", "xn--ppi-tdd.org", "93.184.216.34", "[2606::1]"]
+        ["www.example.org", "example.org:80", "example.org.evil.test", "xn--exmple-4nf.org", "93.184.216.34", "[2606::1]"]
     {
         assert!(!allowed(&open, &policy, bad), "{bad}");
     }
@@ -47,17 +47,17 @@ fn an_exact_name_is_no_other() {
 
 #[test]
 fn nobody_gets_more_than_the_operator_allows() {
-    let ceiling = ceiling(Mode::Allowlist, &["*.example.com", "pypi.org"]);
-    assert!(allowed(&ceiling, &Policy { mode: Mode::Allowlist, allow: None }, "pypi.org"));
+    let ceiling = ceiling(Mode::Allowlist, &["*.example.com", "example.org"]);
+    assert!(allowed(&ceiling, &Policy { mode: Mode::Allowlist, allow: None }, "example.org"));
     assert!(!allowed(&ceiling, &Policy { mode: Mode::Allowlist, allow: None }, "evil.test"));
     // A list of one's own only ever takes away.
-    let own = listed(&["pypi.org", "evil.test"]);
-    assert!(allowed(&ceiling, &own, "pypi.org"));
+    let own = listed(&["example.org", "evil.test"]);
+    assert!(allowed(&ceiling, &own, "example.org"));
     assert!(!allowed(&ceiling, &own, "evil.test") && !allowed(&ceiling, &own, "a.example.com"));
     // Not even with a policy that should never have been set.
     let open = Policy { mode: Mode::Open, allow: None };
-    assert!(!allowed(&ceiling, &open, "evil.test") && allowed(&ceiling, &open, "pypi.org"));
-    assert!(!allowed(&Ceiling::default(), &open, "pypi.org"));
+    assert!(!allowed(&ceiling, &open, "evil.test") && allowed(&ceiling, &open, "example.org"));
+    assert!(!allowed(&Ceiling::default(), &open, "example.org"));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_private_host_is_one_that_the_operator_named() {
     assert!(grant(8080).private && !grant(8080).made_up);
     assert!(!grant(80).private && grant(80).made_up);
     // A list of the sandbox's own has to name it too.
-    assert!(!allowed(&ceiling, &listed(&["pypi.org"]), "registry.internal:8080"));
+    assert!(!allowed(&ceiling, &listed(&["example.org"]), "registry.internal:8080"));
     assert!(allowed(&ceiling, &listed(&["registry.internal:8080"]), "registry.internal:8080"));
     assert!(allowed(&ceiling, &Policy { mode: Mode::Allowlist, allow: None }, "registry.internal:8080"));
 }

@@ -22,7 +22,7 @@ struct Args {
     /// look.
     #[schemars(extend("enum" = ["none", "allowlist", "open"]))]
     network: Option<Network>,
-    /// With allowlist: the hosts, each as "HOST[:PORT] [METHOD…]", for example "pypi.org", "*.example.com:443" or
+    /// With allowlist: the hosts, each as "HOST[:PORT] [METHOD…]", for example "example.org", "*.example.com:443" or
     /// "api.example.com GET HEAD". Without it, the operator's list.
     allow: Option<Vec<String>>,
 }
@@ -201,7 +201,7 @@ mod tests {
         let record = |refused, method: Option<&str>| Record {
             at: jiff::Timestamp::from_second(1_761_116_022).unwrap(),
             kind: "connect",
-            to: "pypi.org:443".into(),
+            to: "example.org:443".into(),
             method: method.map(str::to_owned),
             address: None,
             sent: 1,
@@ -225,9 +225,9 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_understood() {
         assert_eq!(policy(None, None).unwrap(), None);
-        let listed = policy(None, Some(vec!["pypi.org".into()])).unwrap().unwrap();
+        let listed = policy(None, Some(vec!["example.org".into()])).unwrap().unwrap();
         assert_eq!((listed.mode, listed.allow.unwrap().len()), (Mode::Allowlist, 1));
         assert_eq!(policy(Some(Network::Open), None).unwrap().unwrap().mode, Mode::Open);
-        assert!(policy(None, Some(vec!["https://pypi.org/".into()])).is_err());
+        assert!(policy(None, Some(vec!["https://example.org/".into()])).is_err());
     }
 }
