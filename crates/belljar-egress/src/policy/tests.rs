@@ -38,9 +38,14 @@ fn a_wildcard_stands_for_what_is_below_it() {
 fn an_exact_name_is_no_other() {
     let (open, policy) = (ceiling(Mode::Open, &[]), listed(&["example.org:443"]));
     assert!(allowed(&open, &policy, "Example.org"));
-    for bad in
-        ["www.example.org", "example.org:80", "example.org.evil.test", "xn--exmple-4nf.org", "93.184.216.34", "[2606::1]"]
-    {
+    for bad in [
+        "www.example.org",
+        "example.org:80",
+        "example.org.evil.test",
+        "xn--exmple-4nf.org",
+        "93.184.216.34",
+        "[2606::1]",
+    ] {
         assert!(!allowed(&open, &policy, bad), "{bad}");
     }
 }
