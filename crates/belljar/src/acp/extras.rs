@@ -1,10 +1,7 @@
 //! What the agent's own settings bring along, for all sessions: the servers of the hub's file, and toolkits.
 
 use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -12,6 +9,7 @@ use agent_client_protocol::v1::schema::ToolKind;
 use belljar_tools::CallContext;
 use rmcp::model::{JsonObject, Prompt, Tool};
 use serde_json::Value;
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -30,8 +28,8 @@ const MAX_DESCRIPTION: usize = 4000;
 pub(crate) struct Extras {
     offers: Arc<Offers>,
     known: Mutex<Known>,
-    /// The first to ask waits longer.
-    waited: AtomicBool,
+    /// Whoever asks before there was a first answer waits for it.
+    first: OnceCell<()>,
 }
 
 #[derive(Clone, Default)]
@@ -42,19 +40,20 @@ struct Known {
 
 impl Extras {
     pub(crate) fn new(offers: Arc<Offers>) -> Self {
-        Self { offers, known: Mutex::default(), waited: AtomicBool::new(false) }
+        Self { offers, known: Mutex::default(), first: OnceCell::new() }
     }
 
     /// Finds out what there is.
     pub(crate) async fn refresh(&self) {
-        let look = async { Known { tools: self.offers.tools().await, prompts: self.offers.prompts().await } };
-        let known = if self.waited.swap(true, Ordering::Relaxed) {
-            tokio::time::timeout(PATIENCE, look).await.ok()
-        } else {
-            Some(look.await)
-        };
-        if let Some(known) = known {
+        let look = async {
+            let known = Known { tools: self.offers.tools().await, prompts: self.offers.prompts().await };
             *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
+        };
+        if self.first.initialized() {
+            // Too late is no failure: what was known stays known.
+            let _ = tokio::time::timeout(PATIENCE, look).await;
+        } else {
+            self.first.get_or_init(|| look).await;
         }
     }
 
