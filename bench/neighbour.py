@@ -82,6 +82,11 @@ def main():
     arguments = parser.parse_args()
     server = Server()
     try:
+        # Whoever asks is somewhere else and busy with something else: not part of what is measured.
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except PermissionError:
+        print("without root the time of this client counts too")
+    try:
         context = server.call("create_context", name="neighbour")["context_id"]
         session = server.call("execute_command", command="true")["session_id"]
         measure(server, context, 1)

@@ -159,7 +159,7 @@ class Naive:
 def canaries(host, probes):
     """Every probe outside, where it must succeed: probe → what it achieved, or None and how it was answered."""
     with tempfile.TemporaryDirectory(prefix="belljar-escape-canary-") as work:
-        facts = {**host.facts, "canary": True, "work": work, "tmp": work, "read_only": host.shared, "patience": 1,
+        facts = {**host.facts, "canary": True, "work": work, "tmp": work, "read_only": host.shared, "templates": host.directory, "patience": 1,
                  "own_paths": ["/proc", "/dev"]}
         found = {}
         inside = os.path.join(host.suite, "inside.py")

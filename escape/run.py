@@ -58,11 +58,32 @@ def templates():
     return Path(os.environ.get("BELLJAR_HOME") or os.path.join(data, "belljar")) / "templates"
 
 
+# Enters cgroups, then becomes an ordinary user.
+BECOME = """while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 1; shift; done; shift; id=$1; shift
+exec setpriv --reuid "$id" --regid "$id" --clear-groups "$@\""""
+
+
+def delegated():
+    """Cgroups that are an ordinary user's, as the hardening guide wants them: a user's whole session manager would
+    make them with `Delegate=yes`. Empty where this machine has only the newer kind, which that alone can hand over."""
+    made = []
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not {"memory", "cpu", "pids", "cpuacct"} & set(controllers.split(",")):
+            continue
+        directory = Path("/sys/fs/cgroup", controllers, path.lstrip("/"), f"belljar-escape-{os.getpid()}")
+        directory.mkdir()
+        for owned in (directory, directory / "cgroup.procs", directory / "tasks"):
+            os.chown(owned, outside.NOBODY, outside.NOBODY)
+        made.append(str(directory))
+    return made
+
+
 class Server:
     """`belljar mcp` with a home of its own."""
 
     def __init__(self, host, user):
-        self.temporary, program, settings, path = None, BELLJAR, {}, os.environ["PATH"]
+        self.temporary, self.cgroups, program, path = None, [], [BELLJAR], os.environ["PATH"]
         if user == "root":
             self.temporary = tempfile.TemporaryDirectory(prefix="belljar-escape-root-")
             self.home = self.temporary.name
@@ -72,8 +93,9 @@ class Server:
             if made.returncode:
                 raise SystemExit(made.returncode)
             self.home = made.stdout.strip()
-            program, path = f"{self.home}/bin/belljar", "/usr/local/bin:/usr/bin:/bin"
-            settings = {"user": outside.NOBODY, "group": outside.NOBODY, "extra_groups": []}
+            path = "/usr/local/bin:/usr/bin:/bin"
+            self.cgroups = delegated()
+            program = ["sh", "-c", BECOME, "sh", *self.cgroups, "--", str(outside.NOBODY), f"{self.home}/bin/belljar"]
         limits = {"LIMITS_MEMORY": f"{outside.MEMORY}b", "LIMITS_WORKSPACE": f"{outside.WORKSPACE}b",
                   "LIMITS_TMP": f"{outside.WORKSPACE}b", "LIMITS_PROCESSES": outside.PROCESSES,
                   "FLAVORS_SMALL": f"2:{outside.MEMORY}b", "FLAVORS_MEDIUM": f"2:{outside.MEMORY}b"}
@@ -82,8 +104,8 @@ class Server:
                         "BELLJAR_TOOLSETS": "contexts,sessions", "API_KEY": host.facts["secret"],
                         "BELLJAR_VOLUMES": f"suite={host.suite},offered={host.shared}", "BELLJAR_POOL_SIZE": "1"}
         self.log = open(os.path.join(host.directory, f"{user}.log"), "wb+")
-        self.process = subprocess.Popen([program, "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/",
-                                        stderr=self.log, env=environment, bufsize=0, **settings)
+        self.process = subprocess.Popen([*program, "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/",
+                                        stderr=self.log, env=environment, bufsize=0)
         self.ids = itertools.count(1)
 
     def request(self, method, params):
@@ -122,6 +144,8 @@ class Server:
         self.log.close()
         if self.temporary:
             self.temporary.cleanup()
+        for directory in self.cgroups:
+            os.rmdir(directory)
 
 
 INSIDE = "/volumes/suite/inside.py"
@@ -169,6 +193,7 @@ def through_tools(server, probes, facts):
 def attack(host, user, probes):
     """probe → way → result, in sandboxes of one server."""
     facts = {**host.facts, "work": "/workspace", "tmp": "/tmp", "read_only": "/volumes/offered", "patience": 60,
+             "templates": "/templates/",
              "own_paths": ["/proc", "/dev", "/workspace", "/outputs", "/tmp", "/memfd", "/volumes/suite"]}
     inner = {name: probe for name, probe in probes.items() if not hasattr(probe, "TOOL")}
     tools = {name: probe for name, probe in probes.items() if hasattr(probe, "TOOL")}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Feeds hostile bytes to everything that reads bytes from others.
 #
-#   scripts/fuzz.sh [--seconds N] [--seed N] [--list] [TARGET...]     all targets, 10 seconds each
+#   scripts/fuzz.sh [--seconds N] [--seed N] [--list] [TARGET...]     all targets, 10 seconds of processor time each
 #
 # A target is a test `fuzz_NAME` beside the code that it attacks. The same seed does the same. What fails is written to a
 # file, whose name is printed; once it is mended, the file belongs into fuzz/corpus/NAME.
@@ -36,6 +36,5 @@ for target in ${targets[@]+"${targets[@]}"}; do
     fi
 done
 
-# No more at once than there are processors, so that seconds are seconds of work.
 export FUZZ_SECONDS=$seconds FUZZ_SEED=$seed
 "${test[@]}" -- --nocapture --test-threads="$(nproc)" ${targets[@]+"${targets[@]}"} $([ ${#targets[@]} -gt 0 ] || echo fuzz_)

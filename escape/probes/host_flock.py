@@ -5,7 +5,7 @@ import os
 
 CLASS = "the host"
 INCIDENT = "a side channel through file locks"
-BLOCKED_BY = "nothing: see the known weaknesses"
+BLOCKED_BY = "root directory, whose files are inodes of its own"
 
 
 def attempt(facts):

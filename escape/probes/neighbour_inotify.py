@@ -8,7 +8,7 @@ from lib import LIBC
 
 CLASS = "neighbours"
 INCIDENT = "a side channel through file notifications"
-BLOCKED_BY = "nothing: see the known weaknesses"
+BLOCKED_BY = "root directory, whose files are inodes of its own"
 
 
 def neighbour(facts):

@@ -1,8 +1,8 @@
 """Reads partitions of the host's disks."""
 
 CLASS = "/proc"
-INCIDENT = "information, not a way out; listed so that nobody thinks it is hidden"
-BLOCKED_BY = "nothing: see the known weaknesses"
+INCIDENT = "sizes and names of the host's disks"
+BLOCKED_BY = "covered file"
 
 
 def attempt(facts):

@@ -153,12 +153,11 @@ pub(crate) fn instance_name(instance: &str) -> String {
 }
 
 impl Cgroups {
-    pub(crate) fn open(hierarchy: &Hierarchy, instance: &str, count_cpu: bool) -> Result<Self> {
+    pub(crate) fn open(hierarchy: &Hierarchy, instance: &str) -> Result<Self> {
         let name = instance_name(instance);
-        let needed = if count_cpu { hierarchy.bases.len() } else { CONTROLLERS.len() };
         let mut dirs = Vec::new();
         let mut parents = Vec::new();
-        for base in hierarchy.bases.iter().take(needed) {
+        for base in &hierarchy.bases {
             let parent = open_dir(base).doing(|| format!("open {}", base.display()))?;
             mkdirat(&parent, &name, Mode::from_raw_mode(0o755))
                 .doing(|| format!("make {}", base.join(&name).display()))?;
@@ -281,12 +280,33 @@ impl Cgroups {
         }
     }
 
-    /// True when nothing of it is left. False: still busy, try again shortly.
+    /// Processor time in microseconds of all sandboxes together.
+    pub(crate) fn used_by_all(&self) -> u64 {
+        match self.version {
+            Version::V1 => {
+                let text = read_at(self.accounting(), "cpuacct.usage").unwrap_or_default();
+                text.trim().parse::<u64>().unwrap_or(0) / 1000
+            }
+            Version::V2 => {
+                let text = read_at(&self.dirs[0], "cpu.stat").unwrap_or_default();
+                text.lines().find_map(|l| l.strip_prefix("usage_usec ")?.trim().parse().ok()).unwrap_or(0)
+            }
+        }
+    }
+
+    /// Whether a sandbox gets a processor only when no other sandbox wants it.
+    pub(crate) fn stand_back(&self, id: &str, back: bool) {
+        let dir = if self.version == Version::V1 { &self.dirs[1] } else { &self.dirs[0] };
+        // Linux 5.15. Without it the limits still hold, and neighbours wait a little longer.
+        let _ = write_at(dir, &format!("{id}/cpu.idle"), if back { "1" } else { "0" });
+    }
+
     /// Whether a sandbox still has its own. Only somebody on the host can have taken it away.
     pub(crate) fn has(&self, id: &str) -> bool {
         self.dirs.iter().all(|dir| statat(dir, id, AtFlags::empty()).is_ok())
     }
 
+    /// True when nothing of it is left. False: still busy, try again shortly.
     pub(crate) fn remove(&self, id: &str) -> bool {
         self.dirs.iter().all(|dir| removed(unlinkat(dir, id, AtFlags::REMOVEDIR)))
     }

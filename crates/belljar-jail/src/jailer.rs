@@ -2,6 +2,7 @@
 
 mod browsers;
 mod kernels;
+pub(crate) mod manners;
 mod servers;
 
 use std::{
@@ -12,6 +13,7 @@ use std::{
 };
 
 use browsers::Browser;
+use manners::Manners;
 use rustix::event::epoll;
 
 use crate::{
@@ -116,6 +118,7 @@ struct Jailer {
     next_browser: u64,
     /// Cgroups that were still busy when their sandbox ended.
     lingering: Vec<String>,
+    manners: Manners,
 }
 
 impl Jailer {
@@ -169,6 +172,7 @@ impl Jailer {
                     browsers: HashMap::new(),
                     next_browser: 0,
                     lingering: Vec::new(),
+                    manners: Manners::new(),
                 })
             }
             Err(error) => Err((server, error)),
@@ -216,6 +220,7 @@ impl Jailer {
             }
             self.reap();
             self.remove_lingering();
+            self.look_at_manners();
             if self.waits_in_vain() {
                 self.end_all();
                 return Ok(());
@@ -236,7 +241,12 @@ impl Jailer {
             return Some(rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 });
         }
         let looks = self.waits_until.is_some() || self.zygote_failure.is_some();
-        looks.then_some(rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 })
+        let looks = looks.then_some(Duration::from_secs(1));
+        let next = [looks, self.next_look_at_manners()].into_iter().flatten().min()?;
+        Some(rustix::event::Timespec {
+            tv_sec: next.as_secs() as i64,
+            tv_nsec: i64::from(next.subsec_nanos()),
+        })
     }
 
     fn watch(&self, token: u64, fd: i32) -> Result<()> {

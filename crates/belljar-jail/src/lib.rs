@@ -23,6 +23,15 @@ mod sys;
 mod volumes;
 mod zygote;
 
+/// Above what runs in sandboxes, where this is allowed; below what the system itself needs.
+const SERVER_NICE: i32 = -10;
+
+/// For each thread of a server: what sandboxes do must not keep it from answering others.
+pub fn come_first() {
+    // An old kernel, or one that refuses: then it is as quick as everybody else.
+    let _ = sys::come_first(Some(SERVER_NICE));
+}
+
 /// What went wrong, while doing what, and how to get past it.
 #[derive(Debug, Clone, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[error("{what}: {why}")]

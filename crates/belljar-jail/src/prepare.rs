@@ -64,7 +64,7 @@ pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -
     // Own session: a Ctrl-C in the terminal is for the server, which then closes the socket.
     let _ = rustix::process::setsid();
     let cgroups = match cgroup::discover() {
-        Ok(hierarchy) => Some(Cgroups::open(&hierarchy, &spec.instance, spec.count_cpu)?),
+        Ok(hierarchy) => Some(Cgroups::open(&hierarchy, &spec.instance)?),
         Err(why) if spec.require_cgroups => {
             return Err(JailError::new("cgroups are required but not usable here", why)
                 .hint("or set isolation.cgroups = \"auto\" and accept per-process limits"));
@@ -86,7 +86,15 @@ pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -
     become_first_of_a_pid_namespace(server, lasting)?;
     let mut outside = Outside::keep()?;
     sys::unshare(libc::CLONE_NEWNS).doing(|| "make a mount namespace".into())?;
-    root::build_and_enter(&spec.root, &run_dir.path.join("root"))?;
+    let parts = match root::build_and_enter(&spec.root, &run_dir.path.join("root"))? {
+        Ok(parts) => Some(parts),
+        Err(why) => {
+            weaker.push(format!(
+                "sandboxes share the host's inodes, so that they can watch and lock its files: {why}"
+            ));
+            None
+        }
+    };
     outside.come_home(&run_dir.path, uid_base == 0)?;
     if !outside.shares {
         weaker.push("sandboxes share no volume: this needs a file system with id-mapped mounts (ext4, xfs, btrfs, tmpfs)".into());
@@ -114,8 +122,8 @@ pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -
         .map(|(k, v)| CString::new(format!("{k}={v}")).doing(|| format!("environment {k}")))
         .collect::<Result<_>>()?;
     let guest = sealed(guest).doing(|| "load the guest".into())?;
-    let mould =
-        Mould { guest, env, config: spec.guest.clone(), policy, cgroups, spare_network: Cell::new(false) };
+    let spare_network = Cell::new(false);
+    let mould = Mould { guest, env, config: spec.guest.clone(), parts, policy, cgroups, spare_network };
     Ok(Prepared { mould, run_dir, uid_base, weaker, outside, door })
 }
 

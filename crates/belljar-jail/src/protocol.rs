@@ -58,8 +58,6 @@ pub struct JailerSpec {
     pub interpreter_limits: Limits,
     pub require_cgroups: bool,
     pub require_landlock: bool,
-    /// Whether anybody wants to know what sandboxes use. Where that takes a hierarchy of its own, it makes them slower.
-    pub count_cpu: bool,
     /// Layers to leave out. Only the escape suite sets this, to prove that each of its probes notices a
     /// missing layer.
     #[serde(default)]

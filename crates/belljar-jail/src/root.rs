@@ -1,7 +1,9 @@
 //! The file system a sandbox sees: built, not inherited.
 //!
-//! The jailer builds the shared part once and makes it its own root. Each sandbox starts from a copy of that
-//! mount table and adds the few mounts that are its own.
+//! The jailer builds a tree once and makes it its own root. Each sandbox gets a view of it: every directory as an overlay
+//! without an upper layer, so that its files are the same bytes but other inodes than the host's or a neighbour's. Locks,
+//! watches, sockets and FIFOs belong to inodes, so none of them reaches further than one sandbox, and the mount table
+//! names no path of the host.
 
 use std::{
     ffi::CString,
@@ -11,9 +13,10 @@ use std::{
 };
 
 use rustix::{
+    fs::{CWD, FileType, Mode, mknodat, stat},
     mount::{
-        MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
-        mount_remount, unmount,
+        MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
+        mount_change, mount_remount, unmount,
     },
     process::{chdir, pivot_root},
 };
@@ -29,22 +32,42 @@ pub(crate) const PRIVATE: [&str; 4] = ["/workspace", "/tmp", "/outputs", "/dev/s
 const SHARED_MEMORY: u64 = 64 << 20;
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
+/// A file up to this size is copied: what is not the host's needs no protection from it.
+const COPIED: u64 = 1 << 20;
+
 const RDONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 const NOSUID: u64 = libc::MOUNT_ATTR_NOSUID;
 const NODEV: u64 = libc::MOUNT_ATTR_NODEV;
 
+/// Where a sandbox's own root is put together, and what is below all of its layers.
+const OWN: &str = "/run/own";
+const EMPTY: &str = "/run/empty";
+/// What `/proc` tells everybody about the host: its command line, its disks.
+const COVERED: [&str; 3] = ["cmdline", "partitions", "diskstats"];
+
+/// What a sandbox's own root is made of.
+pub(crate) struct Parts {
+    /// Directories, outer ones first.
+    layers: Vec<String>,
+    /// Single files and devices, which no overlay can show.
+    files: Vec<String>,
+    /// Whether the devices are nodes in the tree itself.
+    devices: bool,
+}
+
 /// Builds the shared tree on `at` (an empty directory) and makes it the root of this process, whose mount
-/// namespace must be its own. The host's file system is not reachable by path afterwards.
-pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<()> {
+/// namespace must be its own. The host's file system is not reachable by path afterwards. Returns what sandboxes' own
+/// roots are made of, or why there can be none.
+pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<Result<Parts>> {
     mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
         .doing(|| "make mounts private".into())?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    let options = CString::new("mode=755,size=4m").doing(String::new)?;
+    let options = CString::new("mode=755,size=16m").doing(String::new)?;
     mount("belljar", at, "tmpfs", flags, Some(options.as_c_str())).doing(|| "mount the root".into())?;
     chdir(at).doing(|| "enter the new root".into())?;
 
     let dir = |path: &str| fs::create_dir_all(relative(path)).doing(|| format!("make {path}"));
-    for path in PRIVATE.iter().chain(&["/proc", "/etc", "/run", "/opt", "/var/tmp"]) {
+    for path in PRIVATE.iter().chain(&["/proc", "/etc", "/opt", "/var/tmp", OWN, EMPTY]) {
         dir(path)?;
     }
     for path in &spec.directories {
@@ -67,8 +90,9 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<()> {
         }
         symlink(target, relative(path)).doing(|| format!("link {path}"))?;
     }
+    let mut devices = true;
     for name in DEVICES {
-        bind_device(name)?;
+        devices &= make_device(name)?;
     }
     for (name, target) in [("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
         symlink(format!("/proc/self/{target}"), format!("dev/{name}"))
@@ -78,25 +102,105 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<()> {
     mount_proc("proc")?;
     let options = CString::new("mode=1777,size=16m").doing(String::new)?;
     mount("belljar", "tmp", "tmpfs", flags, Some(options.as_c_str())).doing(|| "mount /tmp".into())?;
+    // An overlay takes two layers, and none may be part of another.
+    let flags = flags | MountFlags::RDONLY;
+    mount("belljar", relative(EMPTY), "tmpfs", flags, Some(c"mode=755,size=4k"))
+        .doing(|| "mount nothing".into())?;
 
-    pivot_root(".", ".").doing(|| "pivot_root".into())?;
-    unmount(".", UnmountFlags::DETACH).doing(|| "detach the host's file system".into())?;
-    chdir("/").doing(|| "enter /".into())?;
-    sys::mount_setattr(c"/", false, RDONLY | NOSUID | NODEV).doing(|| "make / read-only".into())
+    enter_root()?;
+    sys::mount_setattr(c"/", false, RDONLY | NOSUID | NODEV).doing(|| "make / read-only".into())?;
+    let table = fs::read_to_string("/proc/self/mountinfo").doing(|| "read the mount table".into())?;
+    let parts = Parts::of(&table, devices);
+    Ok(parts.and_then(|parts| parts.try_out().map(|()| parts)))
+}
+
+impl Parts {
+    fn of(table: &str, devices: bool) -> Result<Self> {
+        let mut parts = Self { layers: Vec::new(), files: Vec::new(), devices };
+        for line in table.lines() {
+            let Some(path) = line.split(' ').nth(4) else { continue };
+            if ["/", "/proc", EMPTY].contains(&path) || PRIVATE.contains(&path) {
+                continue;
+            }
+            if path.contains(['\\', ':', ',']) {
+                return Err(JailError::new(
+                    format!("show {path}"),
+                    "its name has a character that separates layers",
+                ));
+            }
+            if Path::new(path).is_dir() {
+                parts.layers.push(path.to_string());
+            } else if !(devices && path.starts_with("/dev/")) {
+                parts.files.push(path.to_string());
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Puts a root together as a sandbox would, and takes it apart again.
+    fn try_out(&self) -> Result<()> {
+        let tried = self.assemble();
+        let home = chdir("/").doing(|| "enter /".into());
+        let removed = unmount(OWN, UnmountFlags::DETACH);
+        tried.and(home).and(removed.doing(|| "take the root apart".into()))
+    }
+
+    /// Leaves this process in the new root's directory.
+    fn assemble(&self) -> Result<()> {
+        let devices = if self.devices { MountFlags::empty() } else { MountFlags::NODEV };
+        overlay("/", OWN, devices)?;
+        chdir(OWN).doing(|| "enter the sandbox's root".into())?;
+        for path in &self.layers {
+            overlay(path, &relative(path).to_string_lossy(), MountFlags::NODEV)?;
+        }
+        for path in &self.files {
+            mount_bind(path.as_str(), relative(path)).doing(|| format!("show {path}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn overlay(path: &str, at: &str, also: MountFlags) -> Result<()> {
+    let options = CString::new(format!("lowerdir={path}:{EMPTY}")).doing(String::new)?;
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | also;
+    mount("belljar", at, "overlay", flags, Some(options.as_c_str())).map_err(|e| {
+        JailError::new(format!("show {path} as an overlay"), e)
+            .hint("needs overlayfs; for an ordinary user, Linux 5.11 or newer")
+    })
 }
 
 /// Mounts what belongs to one sandbox alone. Runs in the sandbox's first process, before it drops anything.
-pub(crate) fn mount_private(limits: &Limits, uid: u32) -> Result<()> {
+pub(crate) fn mount_private(parts: Option<&Parts>, limits: &Limits, uid: u32) -> Result<()> {
+    match parts {
+        Some(parts) => parts.assemble()?,
+        None => chdir("/").doing(|| "enter /".into())?,
+    }
     for (path, size, inodes) in private(limits) {
         let mode = if path == "/workspace" || path == "/outputs" { "755" } else { "1777" };
         let options = format!("size={size},nr_inodes={inodes},mode={mode},uid={uid},gid={uid}");
         let options = CString::new(options).doing(String::new)?;
-        mount("belljar", path, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(options.as_c_str()))
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        mount("belljar", relative(path), "tmpfs", flags, Some(options.as_c_str()))
             .doing(|| format!("mount {path}"))?;
     }
-    mount_proc("/proc")?;
-    // The kernel's command line is the host's business.
-    mount_bind_recursive("/dev/null", "/proc/cmdline").doing(|| "cover /proc/cmdline".into())
+    mount_proc("proc")?;
+    for name in COVERED {
+        match mount_bind("dev/null", format!("proc/{name}")) {
+            Err(rustix::io::Errno::NOENT) => {}
+            covered => covered.doing(|| format!("cover /proc/{name}"))?,
+        }
+    }
+    if parts.is_some() {
+        enter_root()?;
+    }
+    Ok(())
+}
+
+/// Makes the working directory the root, and lets go of the one before.
+fn enter_root() -> Result<()> {
+    pivot_root(".", ".").doing(|| "pivot_root".into())?;
+    unmount(".", UnmountFlags::DETACH).doing(|| "detach what was the root".into())?;
+    chdir("/").doing(|| "enter /".into())
 }
 
 /// Gives the same file systems other sizes. Runs in the mount namespace of the sandbox.
@@ -134,6 +238,10 @@ fn bind_read_only(source: &Path, target: &str) -> Result<()> {
         fs::create_dir_all(parent).doing(|| format!("make {target}"))?;
     }
     if !is_dir {
+        let size = fs::metadata(source).doing(|| format!("look at {}", source.display()))?.len();
+        if size <= COPIED {
+            return fs::copy(source, inside).map(drop).doing(|| format!("copy {}", source.display()));
+        }
         fs::write(inside, "").doing(|| format!("make {target}"))?;
     }
     mount_bind_recursive(source, inside).doing(|| format!("bind {}", source.display()))?;
@@ -142,13 +250,26 @@ fn bind_read_only(source: &Path, target: &str) -> Result<()> {
         .map_err(|e| JailError::new(format!("make {target} read-only"), e).hint("needs Linux 5.12 or newer"))
 }
 
-fn bind_device(name: &str) -> Result<()> {
-    let inside = format!("dev/{name}");
-    fs::write(&inside, "").doing(|| format!("make /dev/{name}"))?;
-    mount_bind_recursive(format!("/dev/{name}"), &inside).doing(|| format!("bind /dev/{name}"))?;
+/// True if the device is a node of our own, below the host's. Only real root makes nodes.
+fn make_device(name: &str) -> Result<bool> {
+    let (host, inside) = (format!("/dev/{name}"), format!("dev/{name}"));
+    let found = stat(host.as_str()).doing(|| format!("look at {host}"))?;
+    let mode = Mode::from_raw_mode(0o666);
+    let ours = match mknodat(CWD, inside.as_str(), FileType::CharacterDevice, mode, found.st_rdev) {
+        Ok(()) => {
+            fs::set_permissions(&inside, fs::Permissions::from_mode(0o666))
+                .doing(|| format!("chmod {host}"))?;
+            true
+        }
+        Err(_) => {
+            fs::write(&inside, "").doing(|| format!("make {host}"))?;
+            false
+        }
+    };
+    mount_bind_recursive(&*host, &*inside).doing(|| format!("bind {host}"))?;
     let path = CString::new(inside).doing(String::new)?;
-    sys::mount_setattr(&path, true, NOSUID | libc::MOUNT_ATTR_NOEXEC)
-        .doing(|| format!("restrict /dev/{name}"))
+    sys::mount_setattr(&path, true, NOSUID | libc::MOUNT_ATTR_NOEXEC).doing(|| format!("restrict {host}"))?;
+    Ok(ours)
 }
 
 fn relative(path: &str) -> &Path {

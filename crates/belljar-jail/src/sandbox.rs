@@ -19,8 +19,10 @@ use crate::{
     Doing, JailError, Result,
     cgroup::Cgroups,
     enter::Policy,
+    jailer::manners::Manner,
     protocol::{GuestConfig, Language, Layer, Limits, Packets, ToGuest},
-    root, sys,
+    root::{self, Parts},
+    sys,
 };
 
 /// Where the guest finds the socket to its jailer.
@@ -41,6 +43,7 @@ pub(crate) struct Sandbox {
     pub(crate) label: Option<String>,
     /// Fingerprint of a key that its browsers believe.
     pub(crate) trust: Option<String>,
+    pub(crate) manner: Manner,
 }
 
 /// What all sandboxes of a jailer have in common.
@@ -48,6 +51,8 @@ pub(crate) struct Mould {
     pub(crate) guest: OwnedFd,
     pub(crate) env: Vec<CString>,
     pub(crate) config: GuestConfig,
+    /// Of the root that each sandbox has for itself, where the machine allows that.
+    pub(crate) parts: Option<Parts>,
     pub(crate) policy: Policy,
     pub(crate) cgroups: Option<Cgroups>,
     /// Whether the network namespace this process is in was made for the next sandbox.
@@ -141,6 +146,7 @@ impl Mould {
             uid,
             label: None,
             trust: None,
+            manner: Manner::default(),
         };
         Ok((sandbox, Birth { status: BirthStatus(status), born }))
     }
@@ -169,7 +175,7 @@ impl Mould {
                 File::from(entrance).write_all(b"0").doing(|| "enter the cgroup".into())?;
             }
             sys::unshare(libc::CLONE_NEWCGROUP).doing(|| "make the cgroup namespace".into())?;
-            root::mount_private(limits, uid)?;
+            root::mount_private(self.parts.as_ref(), limits, uid)?;
             if self.policy.has(Layer::Network) && namespaces & libc::CLONE_NEWNET as u64 != 0 {
                 sys::loopback_up().doing(|| "bring loopback up".into())?;
             }
@@ -192,6 +198,8 @@ impl Mould {
             sys::dup_to(control.as_raw_fd(), CONTROL_FD).doing(|| "pass the control socket".into())?;
             sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
                 .doing(|| "die with the jailer".into())?;
+            // The guest is not to wait for what it started. An old kernel may refuse, which only makes it slower.
+            let _ = sys::come_first(None);
             self.policy.drop_all(limits)
         };
         if let Err(error) = prepare() {

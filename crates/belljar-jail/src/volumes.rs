@@ -24,6 +24,9 @@ use crate::{
     sys,
 };
 
+/// No file belongs to this user and group: the last that there are.
+const UNUSED_ID: u32 = u32::MAX - 1;
+
 pub(crate) struct Outside {
     /// Shows the host's file system.
     host: OwnedFd,
@@ -74,9 +77,20 @@ impl Outside {
         // Sandboxes write there, so a link may be one's trap for the next.
         let follow = if volume.project { OpenTreeFlags::AT_SYMLINK_NOFOLLOW } else { OpenTreeFlags::empty() };
         let tree = self.open(&volume.source, follow)?;
-        let mapped = (volume.writable || volume.project) && sandbox.uid != 0;
-        let users = mapped.then(|| owner_map(&tree, sandbox, volume.project)).transpose()?;
-        sys::restrict_mount(tree.as_fd(), volume.writable, users.as_ref().map(AsFd::as_fd)).map_err(|e| {
+        let users = match (sandbox.uid, volume.writable || volume.project) {
+            (0, _) => None,
+            (_, true) => Some(owner_map(&tree, sandbox, volume.project)?),
+            // A mount for reading does not keep anybody from a socket or a FIFO that everybody may use. But the kernel lets
+            // nobody write what belongs to nobody.
+            (_, false) => Some(user_map(UNUSED_ID, UNUSED_ID, UNUSED_ID)?),
+        };
+        let restrict = |users| sys::restrict_mount(tree.as_fd(), volume.writable, users);
+        let mut restricted = restrict(users.as_ref().map(AsFd::as_fd));
+        if restricted.is_err() && !volume.writable {
+            // A network file system, say. What is shared from there is chosen with more care: see the hardening guide.
+            restricted = restrict(None);
+        }
+        restricted.map_err(|e| {
             JailError::new(format!("restrict the volume {}", volume.source.display()), e).hint(
                 "a writable volume needs a file system with id-mapped mounts: ext4, xfs, btrfs or tmpfs",
             )

@@ -226,7 +226,6 @@ impl LocalBackend {
             require_cgroups: self.options.require_cgroups,
             require_landlock: self.options.require_landlock,
             // A server that outlives its clients has callers to bill.
-            count_cpu: self.options.keep.is_some(),
             interpreter_limits: jail_limits(&self.options.limits),
             omit: self.options.omit.clone(),
         };

@@ -8,8 +8,10 @@ pub(crate) fn run(mut config: Config) -> anyhow::Result<ExitCode> {
     // The one user shares with nobody.
     config.service.runs_per_caller = usize::MAX;
     let plan = Plan::extras(&config)?;
+    belljar_jail::come_first();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        .on_thread_start(belljar_jail::come_first)
         .enable_all()
         .build()
         .context("cannot start the runtime")?;

@@ -10,6 +10,7 @@ pub(crate) fn run(mut config: Config) -> anyhow::Result<ExitCode> {
     let plan = Plan::read(&config)?;
     // One thread: calls start in the order in which they arrive, so runs in one context do too, and no call waits for
     // a thread to wake up.
+    belljar_jail::come_first();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -7,7 +7,9 @@ use crate::{cli::ServeArguments, config::Config, gateway::plan::Plan, http};
 pub(crate) fn run(config: Config, arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
     let plan = Plan::read(&config)?;
     raise_descriptor_limit();
+    belljar_jail::come_first();
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .on_thread_start(belljar_jail::come_first)
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
