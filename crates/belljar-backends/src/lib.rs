@@ -1,7 +1,10 @@
 //! Where sandboxes come from: the local backend, and the templates its sandboxes are made of.
 
 pub mod local;
+mod router;
 pub mod templates;
+
+pub use router::{Opener, Router};
 
 /// The guest's program, put there by the build script.
 pub static GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/belljar-guest"));

@@ -264,8 +264,9 @@ impl Live {
     async fn start(language: Language, shared: &Shared) -> Result<Self, String> {
         timeout(START_LIMIT, async {
             let started = match language {
-                Language::Python => Self::from_zygote(shared).await?,
-                Language::Javascript => Self::from_program(shared)?,
+                Language::Python if shared.config.python.is_empty() => Self::from_zygote(shared).await?,
+                Language::Python => Self::from_program(shared, &shared.config.python)?,
+                Language::Javascript => Self::from_program(shared, &shared.config.javascript)?,
             };
             started.greet().await
         })
@@ -289,8 +290,8 @@ impl Live {
         Ok(Self::new(stream, stdout, stderr, End::Zygote(expected.end)))
     }
 
-    fn from_program(shared: &Shared) -> Result<Self, String> {
-        let Some((program, arguments)) = shared.config.javascript.split_first() else {
+    fn from_program(shared: &Shared, argv: &[String]) -> Result<Self, String> {
+        let Some((program, arguments)) = argv.split_first() else {
             return Err(
                 "JavaScript is not available: Node 18 or newer was not found; `belljar doctor` tells more"
                     .into(),

@@ -89,7 +89,7 @@ pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
     };
     let processes = Rc::new(Processes::default());
     spawn_local(Rc::clone(&processes).reap_forever()?);
-    if config.first == Some(Language::Python) {
+    if config.first == Some(Language::Python) && config.python.is_empty() {
         let (_, first) = supervisor.expect();
         supervisor.first.replace(Some(first));
     }

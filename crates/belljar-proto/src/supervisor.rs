@@ -59,9 +59,12 @@ pub enum FromGuest {
 pub struct GuestConfig {
     /// Identifies the guest's program; repeated in every handshake with the host.
     pub digest: String,
-    /// The interpreter that will be wanted first. Python comes without being asked for, as kernel 0; JavaScript is for
-    /// the guest to start at once.
+    /// The interpreter that will be wanted first. Python from the zygote comes without being asked for, as kernel 0; others
+    /// are for the guest to start at once.
     pub first: Option<Language>,
+    /// How a Python interpreter is started; empty when it comes from the zygote.
+    #[serde(default)]
+    pub python: Vec<String>,
     /// How a JavaScript interpreter is started; empty when there is none.
     pub javascript: Vec<String>,
     /// Limits that are enforced from outside, told so that messages can name them.

@@ -8,6 +8,8 @@ use belljar_egress::Listeners;
 use belljar_proto::Language;
 use tokio::{net::UnixStream, sync::watch};
 
+use crate::TemplateInfo;
+
 /// Limits of one sandbox. Every one of them is enforced from outside the sandbox.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Limits {
@@ -116,10 +118,11 @@ pub trait Backend: Send + Sync {
     async fn usage(&self) -> Vec<Used>;
     /// Identifies the guest that its sandboxes run.
     fn guest_digest(&self) -> String;
-    /// A sandbox with its guest running. A backend may start the interpreter that will be wanted `first` along the
-    /// way; it is asked for all the same.
+    /// A sandbox with its guest running, of the built-in template if none is given. A backend may start the interpreter
+    /// that will be wanted `first` along the way; it is asked for all the same.
     async fn create(
         &self,
+        template: Option<&TemplateInfo>,
         limits: &Limits,
         first: Option<Language>,
     ) -> Result<Arc<dyn Machine>, BackendError>;
@@ -134,7 +137,9 @@ pub trait Backend: Send + Sync {
 #[async_trait]
 pub trait Machine: Send + Sync {
     fn id(&self) -> &str;
-    /// Makes it somebody's, with limits that may differ from those it was made with if there are cgroups. The label comes back with [`Survivor`]; claiming again changes it.
+    /// Whether a claim can change its limits of memory and processors.
+    fn is_adjustable(&self) -> bool;
+    /// Makes it somebody's, with limits that may differ from those it was made with if it is adjustable. The label comes back with [`Survivor`]; claiming again changes it.
     async fn claim(&self, label: &str, limits: &Limits, mounts: &[Mount]) -> Result<(), BackendError>;
     /// A new stream to the guest.
     async fn dial(&self) -> Result<UnixStream, BackendError>;

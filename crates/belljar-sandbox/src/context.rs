@@ -30,6 +30,8 @@ pub(crate) struct Context {
     pub(crate) name: String,
     pub(crate) caller: Caller,
     pub(crate) language: Language,
+    /// `None`: the built-in one.
+    pub(crate) template: Option<String>,
     /// Contexts made later have larger ones; timestamps may be equal.
     pub(crate) order: u64,
     flavor: Option<Flavor>,
@@ -85,6 +87,7 @@ impl Context {
             name: new.name,
             caller,
             language: new.language,
+            template: new.template,
             order: NEXT_ORDER.fetch_add(1, Ordering::Relaxed),
             flavor: new.flavor,
             limits,
@@ -109,6 +112,7 @@ impl Context {
         let new = NewContext {
             name: label.name,
             language: label.language,
+            template: label.template,
             description: label.description,
             flavor: label.flavor,
             network: None,
@@ -130,6 +134,7 @@ impl Context {
             name: self.name.clone(),
             caller: self.caller.as_str().to_owned(),
             language: self.language,
+            template: self.template.clone(),
             description: self.description.clone(),
             created_at: self.created_at,
             flavor: self.flavor,
@@ -145,6 +150,7 @@ impl Context {
             name: self.name.clone(),
             description: self.description.clone(),
             language: self.language,
+            template: self.template.clone(),
             flavor: self.flavor,
             limits: self.limits.clone(),
             network: self.network.policy().mode,

@@ -14,6 +14,7 @@ impl SandboxService {
         &self,
         caller: &Caller,
         language: Language,
+        template: Option<String>,
         flavor: Option<Flavor>,
         network: Option<Policy>,
     ) -> Result<ContextInfo, Error> {
@@ -21,7 +22,7 @@ impl SandboxService {
         let name = format!("{PREFIX}{}", &unique[..DIGITS]);
         self.create_context(
             caller,
-            NewContext { name, language, description: String::new(), flavor, network },
+            NewContext { name, language, template, description: String::new(), flavor, network },
         )
         .await
     }

@@ -8,6 +8,8 @@ pub enum Error {
         "Invalid context name: {name:?} {why}. Use 1 to 100 letters, digits, spaces or any of . _ - : @ / and start with a letter or digit"
     )]
     InvalidName { name: String, why: &'static str },
+    #[error("Unknown template: {name:?}. There are: {}", known.join(", "))]
+    UnknownTemplate { name: String, known: Vec<String> },
     #[error("Unsupported language: {0}. Must be 'python' or 'javascript'")]
     InvalidLanguage(String),
     #[error(
@@ -44,7 +46,7 @@ impl Error {
     /// The machine-readable code that goes with the message.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::InvalidParams(_) => "INVALID_PARAMS",
+            Self::InvalidParams(_) | Self::UnknownTemplate { .. } => "INVALID_PARAMS",
             Self::InvalidName { .. } => "INVALID_CONTEXT_NAME",
             Self::InvalidLanguage(_) => "INVALID_LANGUAGE",
             Self::NotFound(_) => "CONTEXT_NOT_FOUND",

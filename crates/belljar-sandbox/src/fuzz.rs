@@ -28,6 +28,10 @@ impl Machine for Nothing {
         "nothing"
     }
 
+    fn is_adjustable(&self) -> bool {
+        false
+    }
+
     async fn claim(&self, _: &str, _: &Limits, _: &[Mount]) -> Result<(), BackendError> {
         Ok(())
     }

@@ -20,6 +20,9 @@ pub(crate) struct Label {
     pub(crate) created_at: Timestamp,
     pub(crate) flavor: Option<Flavor>,
     pub(crate) limits: Limits,
+    /// What it is made of, if not of the built-in template.
+    #[serde(default)]
+    pub(crate) template: Option<String>,
     /// What it may reach outside.
     #[serde(default)]
     pub(crate) network: Policy,

@@ -24,7 +24,8 @@ impl SandboxService {
         }
         let Some(&language) = self.settings.pool_languages.first() else { return Ok(Duration::ZERO) };
         let began = Instant::now();
-        let sandbox = self.pool.take(language, &self.settings.limits).await.map_err(|e| e.to_string())?;
+        let sandbox =
+            self.pool.take(None, language, &self.settings.limits).await.map_err(|e| e.to_string())?;
         let attended = Attended {
             limit: LIMIT,
             output_cap: 1000,

@@ -107,7 +107,7 @@ impl SandboxService {
             Attended { limit, output_cap: self.settings.output_cap, live, every_byte, trace, tools };
         if language != context.language {
             // It may not run yet, and a start may take longer than a run that hangs is given.
-            let started = sandbox.start_kernel(language).await;
+            let started = sandbox.get_ready(None, language).await;
             started.map_err(|e| Error::Internal(format!("The code was not run: {e}")))?;
         }
         match sandbox.run(language, &code, &attended, cancel).await? {
@@ -184,8 +184,9 @@ impl SandboxService {
         if !Arc::ptr_eq(&current, ended) {
             return Ok(current);
         }
+        let template = context.template.as_deref().map(|name| self.template(name)).transpose()?;
         let make = || async {
-            let sandbox = self.pool.take(context.language, &context.limits).await?;
+            let sandbox = self.pool.take(template.as_ref(), context.language, &context.limits).await?;
             self.claim(context, &sandbox).await?;
             self.open_network(context, &sandbox).await?;
             Ok(sandbox)

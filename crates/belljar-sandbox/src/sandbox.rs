@@ -10,7 +10,7 @@ use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Backend, BackendError, Chunk, Display, Error, Limits, Machine, Output,
+    Backend, BackendError, Chunk, Display, Error, Limits, Machine, Output, TemplateInfo,
     guest::{GuestClient, GuestError, Incoming},
     tools::{Answered, Calls, Tools},
 };
@@ -64,14 +64,15 @@ impl Sandbox {
         Self { machine, guest, why: OnceLock::new() }
     }
 
-    /// A sandbox with an interpreter that is ready to run code.
+    /// A sandbox with an interpreter that is ready to run code, if its template has one.
     pub(crate) async fn create(
         backend: &dyn Backend,
+        template: Option<&TemplateInfo>,
         limits: &Limits,
         language: Language,
     ) -> Result<Self, BackendError> {
         let started = Instant::now();
-        let machine = backend.create(limits, Some(language)).await?;
+        let machine = backend.create(template, limits, Some(language)).await?;
         let made = started.elapsed();
         let stream = machine.dial().await?;
         let guest =
@@ -81,17 +82,24 @@ impl Sandbox {
             })?;
         let connected = started.elapsed();
         let sandbox = Self::new(machine, guest);
-        sandbox.start_kernel(language).await?;
+        sandbox.get_ready(template, language).await?;
         let ready = started.elapsed();
         tracing::debug!(?made, ?connected, ?ready, "sandbox with {language}");
         Ok(sandbox)
     }
 
-    /// Makes sure that the interpreter is up.
-    pub(crate) async fn start_kernel(&self, language: Language) -> Result<(), BackendError> {
-        let answer = timeout(START_LIMIT, self.guest.call(Call::StartKernel { language }, &[])).await;
+    /// Makes sure that it can be used: with its interpreter up, if its template has one. One without still has a shell
+    /// and files; code that is run in it is told what is missing.
+    pub(crate) async fn get_ready(
+        &self,
+        template: Option<&TemplateInfo>,
+        language: Language,
+    ) -> Result<(), BackendError> {
+        let has_it = template.is_none_or(|template| template.languages.contains(&language));
+        let call = if has_it { Call::StartKernel { language } } else { Call::Ping };
+        let answer = timeout(START_LIMIT, self.guest.call(call, &[])).await;
         match answer.unwrap_or(Err(GuestError::Gone)) {
-            Ok((Reply::Kernel { .. }, _)) => Ok(()),
+            Ok((Reply::Kernel { .. } | Reply::Ok, _)) => Ok(()),
             Ok((Reply::Failed { message, .. }, _)) => {
                 Err(BackendError::new(format!("the {language} interpreter did not start: {message}")))
             }

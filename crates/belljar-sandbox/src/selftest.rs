@@ -20,7 +20,7 @@ pub struct Probed {
 pub async fn selftest(backend: &dyn Backend) -> Result<Vec<Probed>, BackendError> {
     // Small, because the probe tries to use twice as much.
     let limits = Limits { memory_bytes: 64 << 20, processes: 32, ..Limits::default() };
-    let machine = backend.create(&limits, None).await?;
+    let machine = backend.create(None, &limits, None).await?;
     let stream = machine.dial().await?;
     let connected = GuestClient::connect(stream, Some(&backend.guest_digest())).await;
     let guest = connected.map_err(|e| BackendError::new(e.to_string()))?;

@@ -14,7 +14,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Backend, BackendError, Caller, ContextInfo, Error, Health, Mount, NewContext, Quotas, Settings, State,
-    VolumeInfo, context::Context, network::Network, pool::Pool, processes, quota::Ledger, usage::Usage,
+    TemplateInfo, VolumeInfo, context::Context, network::Network, pool::Pool, processes, quota::Ledger,
+    usage::Usage,
 };
 
 /// A first call may come while the backend is still starting; it waits this long before it is told to come back.
@@ -221,10 +222,11 @@ impl SandboxService {
         let failed = |e: BackendError| Error::CreationFailed(e.to_string());
         let policy = self.policy(new.network.take())?;
         let authority = self.authority(&policy).map_err(failed)?;
+        let template = new.template.as_deref().map(|name| self.template(name)).transpose()?;
         let limits = self.settings.limits_of(new.flavor);
         new.flavor = new.flavor.or_else(|| self.settings.flavor_of(&limits));
         let make = || async {
-            let sandbox = self.pool.take(new.language, &limits).await?;
+            let sandbox = self.pool.take(template.as_ref(), new.language, &limits).await?;
             let mut context = Context::new(caller.clone(), new.clone(), limits.clone(), sandbox);
             context.network = Network::new(context.id.clone(), policy.clone(), authority.clone());
             self.claim(&context, &context.sandbox()).await?;
@@ -235,6 +237,16 @@ impl SandboxService {
         let info = context.info();
         self.keep(context);
         Ok(info)
+    }
+
+    /// What a name stands for, beside the built-in template.
+    pub fn template(&self, name: &str) -> Result<TemplateInfo, Error> {
+        let templates = &self.settings.templates;
+        templates.find(name).ok_or_else(|| {
+            let known = ["python", "node"].map(str::to_owned).into_iter();
+            let known = known.chain(templates.all().into_iter().map(|template| template.name));
+            Error::UnknownTemplate { name: name.chars().take(MAX_NAME).collect(), known: known.collect() }
+        })
     }
 
     /// Makes something in a sandbox, and again in another one if that one ends meanwhile: sandboxes end for reasons that
@@ -338,7 +350,7 @@ impl SandboxService {
                 let description = "made for calls that name no context".into();
                 self.create_context(
                     caller,
-                    NewContext { name, language, description, flavor: None, network: None },
+                    NewContext { name, language, template: None, description, flavor: None, network: None },
                 )
                 .await
             }

@@ -23,13 +23,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::*;
 
+mod browser;
 mod losses;
 mod network;
+mod templates;
 
 /// What the test sees of all sandboxes.
 #[derive(Default)]
 struct World {
     limits: Mutex<Vec<Limits>>,
+    /// What the sandboxes were made of.
+    templates: Mutex<Vec<Option<String>>>,
     waiting: AtomicUsize,
     background: AtomicBool,
     /// What the sandboxes were called when they were claimed.
@@ -84,7 +88,13 @@ impl Backend for Fake {
         "fake".into()
     }
 
-    async fn create(&self, limits: &Limits, _: Option<Language>) -> Result<Arc<dyn Machine>, BackendError> {
+    async fn create(
+        &self,
+        template: Option<&TemplateInfo>,
+        limits: &Limits,
+        _: Option<Language>,
+    ) -> Result<Arc<dyn Machine>, BackendError> {
+        self.world.templates.lock().unwrap().push(template.map(|template| template.name.clone()));
         self.world.limits.lock().unwrap().push(limits.clone());
         let fewer = |count: usize| count.checked_sub(1);
         if self.world.short_lived.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() {
@@ -100,6 +110,10 @@ impl Backend for Fake {
 impl Machine for FakeMachine {
     fn id(&self) -> &str {
         "fake"
+    }
+
+    fn is_adjustable(&self) -> bool {
+        true
     }
 
     async fn claim(&self, label: &str, _: &Limits, _: &[Mount]) -> Result<(), BackendError> {
@@ -141,6 +155,7 @@ async fn guest(mut stream: UnixStream, world: Arc<World>) {
         while let Some(frame) = decoder.take::<Request>().unwrap() {
             let Request { id, trace, call } = frame.header;
             let (reply, body) = match call {
+                Call::Ping => (Reply::Ok, String::new()),
                 Call::StartKernel { language } => {
                     world.started.lock().unwrap().push(language);
                     (Reply::Kernel { version: "0".into() }, String::new())
@@ -260,9 +275,13 @@ impl Bench {
     }
 
     fn over(world: Arc<World>, settings: Settings) -> Self {
+        Self::with_pool(world, Settings { pool_size: 0, ..settings })
+    }
+
+    fn with_pool(world: Arc<World>, settings: Settings) -> Self {
         let state = watch::Sender::new(State::Ready);
         let backend = Fake { world: Arc::clone(&world), state };
-        let service = SandboxService::new(Arc::new(backend), Settings { pool_size: 0, ..settings });
+        let service = SandboxService::new(Arc::new(backend), settings);
         Self { service, world, caller: Caller::new("alice") }
     }
 
@@ -271,13 +290,20 @@ impl Bench {
         self.service
             .create_context(
                 &self.caller,
-                NewContext { name: name.into(), language, description, flavor, network: None },
+                NewContext {
+                    name: name.into(),
+                    language,
+                    template: None,
+                    description,
+                    flavor,
+                    network: None,
+                },
             )
             .await
     }
 
     async fn sandbox(&self) -> String {
-        self.service.create_sandbox(&self.caller, Language::Python, None, None).await.unwrap().id
+        self.service.create_sandbox(&self.caller, Language::Python, None, None, None).await.unwrap().id
     }
 
     fn current(&self) -> Option<String> {
@@ -464,47 +490,4 @@ async fn a_context_runs_the_other_language_when_asked_to() {
     use Language::{Javascript, Python};
     assert_eq!(*bench.world.started.lock().unwrap(), [Python, Javascript]);
     assert_eq!(*bench.world.ran.lock().unwrap(), [Python, Python, Javascript]);
-}
-
-#[tokio::test]
-async fn browser_calls_are_serial_among_themselves_and_beside_code() {
-    let bench = Arc::new(Bench::new(Settings::default()));
-    let id = bench.context("a", None).await.unwrap().id;
-    let (browsed, body) = bench.browse(&id, "1").await.unwrap();
-    assert_eq!((browsed.unwrap().text.as_deref(), &body[..]), (Some("1"), &b"picture"[..]));
-    let (refused, _) = bench.browse(&id, "refuse").await.unwrap();
-    assert!(matches!(refused, Err(Problem::NotFound { target }) if target.len() < 10_000));
-
-    let (other, held) = (Arc::clone(&bench), id.clone());
-    let waits = tokio::spawn(async move { other.browse(&held, "wait").await });
-    bench.waiting(1).await;
-    let (other, held) = (Arc::clone(&bench), id.clone());
-    let queued = tokio::spawn(async move { other.browse(&held, "2").await });
-    assert!(bench.run(&id, "1").await.unwrap().success, "code does not wait for the browser");
-    assert!(bench.exec(&id, "ls").await.is_ok());
-    assert!(!queued.is_finished());
-    // Whoever goes away interrupts what they wait for.
-    waits.abort();
-    let (browsed, _) = queued.await.unwrap().unwrap();
-    assert_eq!(browsed.unwrap().text.as_deref(), Some("2"));
-    bench.waiting(0).await;
-}
-
-#[tokio::test]
-async fn a_browser_call_survives_its_sandbox_and_can_be_cancelled() {
-    let bench = Arc::new(Bench::new(Settings::default()));
-    let id = bench.context("a", None).await.unwrap().id;
-    let died = bench.browse(&id, "die").await.unwrap_err();
-    assert!(died.to_string().starts_with("The sandbox ended (it was told to)"), "{died}");
-    assert!(bench.browse(&id, "1").await.unwrap().0.is_ok(), "there is a fresh one");
-    let cancel = CancellationToken::new();
-    let (other, held, token) = (Arc::clone(&bench), id.clone(), cancel.clone());
-    let call = tokio::spawn(async move {
-        let browse = Browse::Evaluate { code: "wait".into() };
-        other.service.browse(&other.caller, &held, browse, None, token).await
-    });
-    bench.waiting(1).await;
-    cancel.cancel();
-    assert!(matches!(call.await.unwrap(), Err(Error::Cancelled)));
-    assert!(bench.browse("no such context", "1").await.is_err());
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use belljar_proto::Language;
 use jiff::Timestamp;
 
-use crate::{Limits, Mode, NetworkSettings, Policy, Tools, VolumeStore};
+use crate::{Catalogue, Limits, Mode, NetworkSettings, Policy, Tools, VolumeStore};
 
 pub use belljar_proto::{Entry, EntryType, ProgramError, SignalName, Stream};
 
@@ -27,9 +27,9 @@ impl Caller {
 pub struct Settings {
     /// Limits of each sandbox.
     pub limits: Limits,
-    /// Ready sandboxes kept per language.
+    /// Ready sandboxes kept per template and language.
     pub pool_size: usize,
-    /// The languages that are kept ready; others start when first asked for.
+    /// The languages of the built-in template that are kept ready; others start when first asked for.
     pub pool_languages: Vec<Language>,
     /// A ready sandbox older than this is replaced.
     pub pool_max_age: Duration,
@@ -54,6 +54,8 @@ pub struct Settings {
     pub volumes: VolumeStore,
     /// What sandboxes may reach outside.
     pub network: NetworkSettings,
+    /// What they can be made of, beside the built-in template.
+    pub templates: Arc<dyn Catalogue>,
 }
 
 /// A directory that outlives sandboxes, as they see it.
@@ -98,6 +100,7 @@ impl Default for Settings {
             volume_bytes: 1 << 30,
             volumes: VolumeStore::default(),
             network: NetworkSettings::default(),
+            templates: Arc::new(Vec::new()),
         }
     }
 }
@@ -145,6 +148,8 @@ impl Settings {
 pub struct NewContext {
     pub name: String,
     pub language: Language,
+    /// What it is made of; `None`: the built-in template.
+    pub template: Option<String>,
     pub description: String,
     /// `None`: the limits that the settings give to contexts.
     pub flavor: Option<Flavor>,
@@ -158,6 +163,8 @@ pub struct ContextInfo {
     pub name: String,
     pub description: String,
     pub language: Language,
+    /// `None`: the built-in one.
+    pub template: Option<String>,
     /// The one it was made with, or whose limits it has; `None` when its limits are those of no flavor.
     pub flavor: Option<Flavor>,
     pub limits: Limits,

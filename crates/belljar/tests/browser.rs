@@ -132,7 +132,7 @@ struct Inside {
 
 impl Inside {
     async fn new(backend: &LocalBackend, limits: &Limits) -> Self {
-        let machine = backend.create(limits, None).await.unwrap();
+        let machine = backend.create(None, limits, None).await.unwrap();
         let stream = BufReader::new(machine.dial().await.unwrap());
         let mut inside = Self { machine, stream, has_browser: false };
         inside.has_browser = inside.hear().await["browser"] == true;

@@ -181,6 +181,7 @@ async fn interpreters_from_the_zygote_are_held_to_the_same() {
     let new = NewContext {
         name: "probe".into(),
         language: Language::Python,
+        template: None,
         description: String::new(),
         flavor: None,
         network: None,

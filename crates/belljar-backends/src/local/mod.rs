@@ -4,9 +4,9 @@ mod browser;
 mod heal;
 mod jailer;
 mod layout;
+mod machine;
 
 use std::{
-    os::fd::OwnedFd,
     path::PathBuf,
     process::Child,
     sync::{
@@ -17,14 +17,15 @@ use std::{
 };
 
 use async_trait::async_trait;
-use belljar_jail::protocol::{JailerSpec, Layer, ToJailer, Volume};
+use belljar_jail::protocol::{JailerSpec, Layer, ToJailer};
 use belljar_sandbox::{
-    Backend, BackendError, Isolation, Language, Limits, Listeners, Machine, Mount, State, Survivor, Used,
+    Backend, BackendError, Isolation, Language, Limits, Machine, State, Survivor, TemplateInfo, Used,
 };
-use tokio::{net::UnixStream, sync::watch};
+use tokio::sync::watch;
 
 use crate::templates::{self, Sources, Templates};
 use jailer::{Found, Jailer, Report};
+use machine::LocalMachine;
 
 /// Ending a sandbox takes milliseconds.
 const END_LIMIT: Duration = Duration::from_secs(10);
@@ -271,6 +272,10 @@ impl LocalBackend {
         }
     }
 
+    fn adjustable(&self) -> bool {
+        lock(&self.isolation).as_ref().is_some_and(|isolation| isolation.cgroups != "none")
+    }
+
     fn jailers(&self) -> Vec<Arc<Jailer>> {
         let others = lock(&self.others).clone();
         lock(&self.jailer).clone().into_iter().chain(others).collect()
@@ -306,7 +311,8 @@ impl Backend for LocalBackend {
         let survivors = self.survivors.send_replace(Some(Vec::new())).unwrap_or_default();
         let survivor = |Left { id, label, jailer }: Left| {
             let life = jailer.watch_known_life(&id);
-            let machine = LocalMachine { id, jailer, life, first: Mutex::new(None) };
+            let machine =
+                LocalMachine { id, jailer, life, adjustable: self.adjustable(), first: Mutex::new(None) };
             Survivor { machine: Arc::new(machine), label }
         };
         survivors.into_iter().map(survivor).collect()
@@ -335,15 +341,28 @@ impl Backend for LocalBackend {
 
     async fn create(
         &self,
+        template: Option<&TemplateInfo>,
         limits: &Limits,
         first: Option<Language>,
     ) -> Result<Arc<dyn Machine>, BackendError> {
+        if let Some(template) = template {
+            return Err(BackendError::new(format!(
+                "{} is an image, which the local backend cannot run",
+                template.name
+            )));
+        }
         let jailer = self.jailer()?;
         let id = uuid::Uuid::new_v4().simple().to_string();
         let life = jailer.watch_life(&id);
         let limits = jail_limits(limits);
         // There before it is asked for: if nobody waits for the answer any more, dropping it ends the sandbox.
-        let machine = LocalMachine { id: id.clone(), jailer, life, first: Mutex::new(None) };
+        let machine = LocalMachine {
+            id: id.clone(),
+            jailer,
+            life,
+            adjustable: self.adjustable(),
+            first: Mutex::new(None),
+        };
         let asked = machine.jailer.ask(&id, ToJailer::Create { id: id.clone(), limits, first }).await;
         let stream = asked.inspect_err(|_| machine.jailer.forget(&id))?;
         *lock(&machine.first) = Some(stream);
@@ -382,87 +401,5 @@ fn jail_limits(limits: &Limits) -> belljar_jail::protocol::Limits {
         processes: limits.processes,
         workspace_bytes: limits.workspace_bytes,
         tmp_bytes: limits.tmp_bytes,
-    }
-}
-
-struct LocalMachine {
-    id: String,
-    jailer: Arc<Jailer>,
-    life: watch::Receiver<Option<String>>,
-    /// The stream that came with the sandbox, until somebody takes it.
-    first: Mutex<Option<OwnedFd>>,
-}
-
-#[async_trait]
-impl Machine for LocalMachine {
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    async fn claim(&self, label: &str, limits: &Limits, mounts: &[Mount]) -> Result<(), BackendError> {
-        let volume = |mount: &Mount| Volume {
-            source: mount.source.clone(),
-            target: mount.target.clone(),
-            writable: mount.writable,
-            ours: mount.ours,
-            project: mount.project,
-        };
-        let volumes = mounts.iter().map(volume).collect();
-        let claim = ToJailer::Claim {
-            id: self.id.clone(),
-            label: label.into(),
-            limits: jail_limits(limits),
-            volumes,
-        };
-        // Whatever the reason: this one cannot be made somebody's, and another one may.
-        self.jailer.request(&self.id, claim).await.map(drop).map_err(|e| BackendError::ended(e.message))
-    }
-
-    async fn dial(&self) -> Result<UnixStream, BackendError> {
-        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let fd = match first {
-            Some(fd) => fd,
-            None => self.jailer.ask(&self.id, ToJailer::Dial { id: self.id.clone() }).await?,
-        };
-        let stream = std::os::unix::net::UnixStream::from(fd);
-        let nonblocking = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
-        nonblocking.map_err(|e| BackendError::new(format!("use the guest's stream: {e}")))
-    }
-
-    async fn listen(&self, trust: Option<&str>) -> Result<Listeners, BackendError> {
-        let listen = ToJailer::Listen { id: self.id.clone(), trust: trust.map(str::to_owned) };
-        let sockets = <[OwnedFd; 2]>::try_from(self.jailer.request(&self.id, listen).await?);
-        let [http, socks] = sockets.map_err(|_| BackendError::new("the jailer sent no sockets"))?;
-        Ok(Listeners { http: http.into(), socks: socks.into() })
-    }
-
-    async fn destroy(&self) -> Result<(), BackendError> {
-        let mut life = self.life.clone();
-        if life.borrow().is_none() {
-            // Fails only when the jailer is gone, and then we hear so.
-            let _ = self.jailer.tell(ToJailer::Destroy { id: self.id.clone() });
-        }
-        // An error means that the jailer is gone, and everything with it.
-        match tokio::time::timeout(END_LIMIT, life.wait_for(Option::is_some)).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(BackendError::new(format!("it has not ended after {} s", END_LIMIT.as_secs()))),
-        }
-    }
-
-    async fn ended(&self) -> String {
-        let mut life = self.life.clone();
-        match life.wait_for(Option::is_some).await {
-            Ok(why) => why.clone().unwrap_or_default(),
-            Err(_) => "the jailer ended".into(),
-        }
-    }
-}
-
-impl Drop for LocalMachine {
-    fn drop(&mut self) {
-        if self.life.borrow().is_none() && !self.jailer.has_left() {
-            // Nobody can reach it any more, so it must not live on. A jailer that is gone took it along.
-            let _ = self.jailer.tell(ToJailer::Destroy { id: self.id.clone() });
-        }
     }
 }

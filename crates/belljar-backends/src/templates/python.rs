@@ -14,7 +14,8 @@ use super::{Hold, Progress, Sources, TemplateError, build_atomically, capture, h
 /// With the digest of every wheel: pip takes no other.
 const REQUIREMENTS: &str = include_str!("../../templates/python-requirements.lock");
 /// The kernel's sources: a template of its own, because they change more often than the packages.
-const KERNEL: [(&str, &str); 4] = [
+const KERNEL: [(&str, &str); 5] = [
+    ("belljar_alone.py", include_str!("../../../belljar-guest/kernels/python/belljar_alone.py")),
     ("belljar_kernel.py", include_str!("../../../belljar-guest/kernels/python/belljar_kernel.py")),
     ("belljar_shell.py", include_str!("../../../belljar-guest/kernels/python/belljar_shell.py")),
     ("belljar_tools.py", include_str!("../../../belljar-guest/kernels/python/belljar_tools.py")),

@@ -18,7 +18,8 @@ impl Bench {
     async fn with_network(&self, name: &str, mode: Mode) -> Result<ContextInfo, Error> {
         let (language, description) = (Language::Python, String::new());
         let network = Some(policy(mode));
-        let new = NewContext { name: name.into(), language, description, flavor: None, network };
+        let new =
+            NewContext { name: name.into(), language, template: None, description, flavor: None, network };
         self.service.create_context(&self.caller, new).await
     }
 

@@ -96,7 +96,14 @@ impl Tool for CreateContext {
             None | Some(Choice::Python) => Language::Python,
             Some(Choice::Javascript) => Language::Javascript,
         };
-        let new = NewContext { name: args.name, language, description, flavor: None, network: None };
+        let new = NewContext {
+            name: args.name,
+            language,
+            template: None,
+            description,
+            flavor: None,
+            network: None,
+        };
         ToolOutput::structured(&created(cx.service.create_context(&cx.caller, new).await?))
     }
 }
@@ -128,6 +135,7 @@ mod tests {
             name: "data-analysis".to_owned(),
             description: String::new(),
             language: Language::Python,
+            template: None,
             flavor: None,
             limits: belljar_sandbox::Limits::default(),
             network: belljar_sandbox::Mode::None,

@@ -82,6 +82,10 @@ impl From<Error> for Failure {
                 format!("sandbox not found {}", quoted("sandbox_id", &id)),
                 "it may have been destroyed or timed out; call sandbox_create to make a new one".to_owned(),
             ),
+            Error::UnknownTemplate { name, known } => (
+                format!("unknown template {}", quoted("template", &name)),
+                format!("there are: {}", known.join(", ")),
+            ),
             Error::AmbiguousName { name, ids } => (
                 format!("more than one sandbox has this name {}", quoted("sandbox_id", &name)),
                 format!("use one of these ids instead: {}", ids.join(", ")),

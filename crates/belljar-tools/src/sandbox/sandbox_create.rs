@@ -20,8 +20,9 @@ struct Args {
     /// Processors and memory. Default: medium.
     #[schemars(extend("enum" = ["small", "medium", "large"], "default" = "medium"))]
     flavor: Option<Size>,
-    /// The interpreter that is ready at once; the other one starts when it is first used. Default: python.
-    #[schemars(extend("enum" = ["python", "node"], "default" = "python"))]
+    /// The interpreter that is ready at once, python or node, while the other one starts when it is first used; or the name
+    /// of one of the operator's templates. Default: python.
+    #[schemars(extend("default" = "python"))]
     template: Option<Template>,
     /// What can be reached from inside: nothing, the hosts that the operator lists, or the public internet; at most what
     /// the operator allows. Default: what the operator says, usually none.
@@ -35,8 +36,8 @@ struct Created {
     sandbox_id: String,
     /// Accepted wherever the id is.
     name: String,
-    /// python or node.
-    template: &'static str,
+    /// python or node, or the name of one of the operator's own.
+    template: String,
     /// small, medium or large; custom when its limits are those of no flavor.
     flavor: &'static str,
     cpus: f64,
@@ -58,6 +59,8 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     let [small, medium, large] =
         settings.flavors.map(|(cpus, memory)| format!("{cpus} CPU and {} MB", memory >> 20));
     let network = text::network(&settings.network);
+    let mut input_schema = schema::input::<Args>();
+    Template::describe(&mut input_schema, settings);
     let description = format!(
         "Make a new sandbox: an isolated computer with Python, JavaScript, files in /workspace and a browser. \
          From then on it is your current sandbox, which the other tools use when no sandbox_id is given. The \
@@ -71,7 +74,7 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
             name: NAME.into(),
             title: "Create a sandbox".into(),
             description,
-            input_schema: schema::input::<Args>(),
+            input_schema,
             output_schema: Some(schema::output_or_failure::<Created>()),
             annotations: Annotations::MOVES,
         },
@@ -93,15 +96,15 @@ impl SandboxCreate {
     async fn act(&self, cx: &CallContext, args: Value) -> Result<ToolOutput, Failure> {
         let args: Args = args::parse(&self.spec.input_schema, args)?;
         let network = args.network.map(|network| Policy { mode: network.mode(), allow: None });
-        let language = args.template.unwrap_or(Template::Python).language();
+        let (language, template) = Template::resolve(args.template.as_ref(), &cx.service)?;
         let flavor = args.flavor.unwrap_or(Size::Medium).flavor();
-        created(cx.service.create_sandbox(&cx.caller, language, Some(flavor), network).await?)
+        created(cx.service.create_sandbox(&cx.caller, language, template, Some(flavor), network).await?)
     }
 }
 
 fn created(sandbox: ContextInfo) -> Result<ToolOutput, Failure> {
     let created = Created {
-        template: Template::of(sandbox.language),
+        template: Template::of(&sandbox).to_owned(),
         flavor: flavor_name(sandbox.flavor),
         cpus: sandbox.limits.cpus,
         memory_mb: sandbox.limits.memory_bytes >> 20,

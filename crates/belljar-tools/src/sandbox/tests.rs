@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use belljar_sandbox::{
     Backend, BackendError, Browsed, Caller, ContextInfo, Flavor, Isolation, Language, Limits, Machine, Mode,
-    SandboxService, Settings, State, Survivor, Tab, Used,
+    SandboxService, Settings, State, Survivor, Tab, TemplateInfo, Used,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -42,7 +42,12 @@ impl Backend for Empty {
         String::new()
     }
 
-    async fn create(&self, _: &Limits, _: Option<Language>) -> Result<Arc<dyn Machine>, BackendError> {
+    async fn create(
+        &self,
+        _: Option<&TemplateInfo>,
+        _: &Limits,
+        _: Option<Language>,
+    ) -> Result<Arc<dyn Machine>, BackendError> {
         Err(BackendError::new("there is no room"))
     }
 
@@ -61,6 +66,7 @@ pub(super) fn info() -> ContextInfo {
         network: Mode::None,
         description: String::new(),
         language: Language::Python,
+        template: None,
         flavor: Some(Flavor::Medium),
         limits: Limits::default(),
         busy: false,

@@ -18,8 +18,9 @@ use crate::{
 struct Args {
     /// The program, in the language of the session's template.
     code: String,
-    /// What a new session runs: python, or node for JavaScript. Default: python.
-    #[schemars(extend("enum" = ["python", "node"], "default" = "python"))]
+    /// What a new session runs: python, or node for JavaScript, or the name of one of the operator's templates. Default:
+    /// python.
+    #[schemars(extend("default" = "python"))]
     template: Option<Template>,
     /// Id or name of the session to go on with. Leave it out to start a new one.
     session_id: Option<String>,
@@ -90,6 +91,7 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
     );
     let mut input_schema = schema::input::<Args>();
     schema::set_time_limit(&mut input_schema, settings);
+    Template::describe(&mut input_schema, settings);
     Arc::new(ExecuteCode {
         spec: ToolSpec {
             name: "execute_code".into(),
@@ -120,7 +122,8 @@ impl Tool for ExecuteCode {
         let args: Args = args::parse(&self.spec.input_schema, args)?;
         args::at_most("code", &args.code, MAX_CODE)?;
         let timeout = args::seconds("timeout", args.timeout)?;
-        let mut session = Session::open(cx, args.session_id.as_deref(), args.template, args.flavor).await?;
+        let mut session =
+            Session::open(cx, args.session_id.as_deref(), args.template.as_ref(), args.flavor).await?;
         let outcome = cx.run(&session.info.id, None, args.code, timeout).await.map_err(told)?;
         if outcome.ending != Ending::Cancelled {
             session.tell();

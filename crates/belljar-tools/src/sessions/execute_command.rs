@@ -22,8 +22,8 @@ pub(super) struct Args {
     pub(super) args: Option<Vec<String>>,
     /// Id or name of the session to run in. Leave it out to start a new one.
     pub(super) session_id: Option<String>,
-    /// What a new session is made for. Default: python.
-    #[schemars(extend("enum" = ["python", "node"], "default" = "python"))]
+    /// What a new session is made for: python or node, or the name of one of the operator's templates. Default: python.
+    #[schemars(extend("default" = "python"))]
     template: Option<Template>,
     /// Size of a new session. Default: small.
     #[schemars(extend("enum" = ["small", "medium", "large"], "default" = "small"))]
@@ -114,6 +114,7 @@ pub(crate) fn make(options: &Options) -> Arc<dyn Tool> {
         text::duration(settings.idle_timeout),
     );
     let mut input_schema = schema::input::<Args>();
+    Template::describe(&mut input_schema, settings);
     // No default: a client that fills it in would end what should go on in the background.
     for name in ["timeout", "wait"] {
         input_schema["properties"][name]["maximum"] = json!(settings.max_run_timeout.as_secs());
@@ -162,7 +163,8 @@ impl Tool for ExecuteCommand {
         if args.command.is_none() {
             return wish.follow_up(cx).await;
         }
-        let mut session = Session::open(cx, args.session_id.as_deref(), args.template, args.flavor).await?;
+        let mut session =
+            Session::open(cx, args.session_id.as_deref(), args.template.as_ref(), args.flavor).await?;
         if args.background {
             return wish.start(cx, session, timeout).await;
         }

@@ -26,8 +26,8 @@ struct Sessions {
 struct Listed {
     session_id: String,
     name: String,
-    /// python or node.
-    template: &'static str,
+    /// python or node, or the name of one of the operator's own.
+    template: String,
     /// small, medium or large; custom when its limits are those of no flavor.
     flavor: &'static str,
     /// running while code, a command or a process in the background runs in it, else active.
@@ -84,9 +84,9 @@ impl Tool for GetSessions {
 
 fn listed(info: ContextInfo, running: bool) -> Listed {
     Listed {
+        template: Template::of(&info).to_owned(),
         session_id: info.id,
         name: info.name,
-        template: Template::of(info.language),
         flavor: flavor_name(info.flavor),
         status: if running { "running" } else { "active" },
         created_at: text::iso(info.created_at),

@@ -11,32 +11,48 @@ pub(crate) mod stop_session;
 
 use std::sync::Arc;
 
-use belljar_sandbox::{Caller, ContextInfo, Error, Flavor, Language, NewContext, SandboxService};
+use belljar_sandbox::{Caller, ContextInfo, Error, Flavor, Language, NewContext, SandboxService, Settings};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::{CallContext, ToolError};
 
-/// What a sandbox is made for.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Template {
-    Python,
-    Node,
-}
+/// What a sandbox is made of: `python` and `node` are the built-in template with that interpreter started, other names
+/// are the operator's.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub(crate) struct Template(String);
 
 impl Template {
-    pub(crate) fn language(self) -> Language {
-        match self {
-            Self::Python => Language::Python,
-            Self::Node => Language::Javascript,
+    /// The interpreter that is started, and the template if it is not the built-in one.
+    pub(crate) fn resolve(
+        asked: Option<&Self>,
+        service: &SandboxService,
+    ) -> Result<(Language, Option<String>), Error> {
+        match asked.map(|template| template.0.as_str()) {
+            None | Some("python") => Ok((Language::Python, None)),
+            Some("node") => Ok((Language::Javascript, None)),
+            Some(name) => service.template(name).map(|found| (found.language(), Some(found.name))),
         }
     }
 
-    pub(crate) fn of(language: Language) -> &'static str {
-        match language {
-            Language::Python => "python",
-            Language::Javascript => "node",
+    pub(crate) fn of(info: &ContextInfo) -> &str {
+        match (&info.template, info.language) {
+            (Some(template), _) => template,
+            (None, Language::Python) => "python",
+            (None, Language::Javascript) => "node",
+        }
+    }
+
+    /// Tells models what there is to choose from, when it is more than the two that the schema names.
+    pub(crate) fn describe(schema: &mut Map<String, Value>, settings: &Settings) {
+        let names: Vec<String> = settings.templates.all().into_iter().map(|template| template.name).collect();
+        if let Some(description) = schema["properties"]["template"]["description"].as_str()
+            && !names.is_empty()
+        {
+            let description = format!("{description} The operator's own: {}.", names.join(", "));
+            schema["properties"]["template"]["description"] = description.into();
         }
     }
 }
@@ -77,7 +93,7 @@ impl Session {
     async fn open(
         cx: &CallContext,
         given: Option<&str>,
-        template: Option<Template>,
+        template: Option<&Template>,
         size: Option<Size>,
     ) -> Result<Self, ToolError> {
         if let Some(given) = given {
@@ -85,10 +101,12 @@ impl Session {
             agrees(&info, template, size)?;
             return Ok(Self { info, created: false, untold: None });
         }
+        let (language, template) = Template::resolve(template, &cx.service).map_err(told)?;
         let unique = uuid::Uuid::new_v4().simple().to_string();
         let new = NewContext {
             name: format!("session-{}", &unique[..8]),
-            language: template.unwrap_or(Template::Python).language(),
+            language,
+            template,
             description: String::new(),
             flavor: Some(size.unwrap_or(Size::Small).flavor()),
             network: None,
@@ -118,7 +136,7 @@ impl Drop for Session {
 }
 
 /// A session cannot become another one.
-fn agrees(info: &ContextInfo, template: Option<Template>, size: Option<Size>) -> Result<(), ToolError> {
+fn agrees(info: &ContextInfo, template: Option<&Template>, size: Option<Size>) -> Result<(), ToolError> {
     let refuse = |argument: &str, is: &str, asked: &str| {
         Err(ToolError::invalid(format!(
             "Session {} has {argument} '{is}', not '{asked}'. Leave out {argument} to use it as it is, or \
@@ -126,8 +144,9 @@ fn agrees(info: &ContextInfo, template: Option<Template>, size: Option<Size>) ->
             info.id
         )))
     };
-    if let Some(template) = template.filter(|template| template.language() != info.language) {
-        return refuse("template", Template::of(info.language), Template::of(template.language()));
+    if let Some(Template(asked)) = template.filter(|template| template.0 != Template::of(info)) {
+        let asked: String = asked.chars().take(100).collect();
+        return refuse("template", Template::of(info), &asked);
     }
     match size.map(Size::flavor) {
         Some(asked) if info.flavor != Some(asked) => {
@@ -173,6 +192,7 @@ mod tests {
             name: "session-1a2b3c4d".to_owned(),
             description: String::new(),
             language: Language::Javascript,
+            template: None,
             flavor: Some(Flavor::Small),
             limits: Limits::default(),
             network: belljar_sandbox::Mode::None,
@@ -199,9 +219,13 @@ mod tests {
     fn a_session_stays_what_it_is() {
         let custom = ContextInfo { flavor: None, ..info() };
         agrees(&info(), None, None).unwrap();
-        agrees(&info(), Some(Template::Node), Some(Size::Small)).unwrap();
+        let named = |name: &str| Template(name.to_owned());
+        agrees(&info(), Some(&named("node")), Some(Size::Small)).unwrap();
+        let own = ContextInfo { template: Some("tools".to_owned()), ..info() };
+        agrees(&own, Some(&named("tools")), None).unwrap();
         insta::assert_debug_snapshot!([
-            agrees(&info(), Some(Template::Python), None).unwrap_err(),
+            agrees(&info(), Some(&named("python")), None).unwrap_err(),
+            agrees(&own, Some(&named("node")), None).unwrap_err(),
             agrees(&info(), None, Some(Size::Large)).unwrap_err(),
             agrees(&custom, None, Some(Size::Small)).unwrap_err(),
         ]);

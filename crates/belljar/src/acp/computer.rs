@@ -112,6 +112,7 @@ impl Computer {
             let new = NewContext {
                 name: "agent".into(),
                 language: Language::Python,
+                template: None,
                 description,
                 flavor: None,
                 network: None,

@@ -56,6 +56,7 @@ impl Glass {
             let new = NewContext {
                 name: "acp".into(),
                 language: Language::Python,
+                template: None,
                 description,
                 flavor: None,
                 network: None,

@@ -88,8 +88,14 @@ async fn execute_in(
     code: String,
     language: Language,
 ) -> anyhow::Result<RunOutcome> {
-    let new =
-        NewContext { name: "run".into(), language, description: String::new(), flavor: None, network: None };
+    let new = NewContext {
+        name: "run".into(),
+        language,
+        template: None,
+        description: String::new(),
+        flavor: None,
+        network: None,
+    };
     let context = service.create_context(caller, new).await?;
     let (live, chunks) = mpsc::channel(16);
     // A program that a person started has no time limit but the largest there is; Ctrl-C ends it.

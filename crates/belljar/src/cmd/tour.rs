@@ -109,6 +109,7 @@ impl Guide {
         let new = NewContext {
             name: name.into(),
             language,
+            template: None,
             description: String::new(),
             flavor: None,
             network: None,

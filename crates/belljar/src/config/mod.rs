@@ -12,6 +12,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -270,6 +271,7 @@ fn build(resolved: Vec<Resolved>) -> Config {
             // Checked when all settings are known.
             volumes: VolumeStore::default(),
             network: NetworkSettings::default(),
+            templates: Arc::new(Vec::new()),
             limits: Limits {
                 cpus: values.decimal("limits.cpus"),
                 memory_bytes: values.bytes("limits.memory"),

@@ -138,6 +138,7 @@ impl Connector for UnderGlass {
         let new = NewContext {
             name: "server".into(),
             language: self.language(),
+            template: None,
             description: String::new(),
             flavor: None,
             network: Some(self.network.clone()),

@@ -49,6 +49,7 @@ impl Backend for Broken {
 
     async fn create(
         &self,
+        _: Option<&belljar_sandbox::TemplateInfo>,
         _: &Limits,
         _: Option<belljar_sandbox::Language>,
     ) -> Result<Arc<dyn Machine>, BackendError> {

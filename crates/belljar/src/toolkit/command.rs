@@ -140,6 +140,7 @@ impl Command {
         let new = NewContext {
             name: format!("tool-{}-{}", self.name, uuid::Uuid::new_v4().simple()),
             language: Language::Python,
+            template: None,
             description: "made for one call of a tool".to_owned(),
             flavor: None,
             network: None,
