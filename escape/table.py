@@ -66,6 +66,8 @@ def page(probes, canary, attacked, weaknesses):
             cells += [cell(how(found[name])) for found in attacked.values()]
             text += "| " + " | ".join(cells) + " |\n"
     text += "\n## Known weaknesses\n\n"
+    if not weaknesses:
+        text += "None of these probes gets through. What the glass does not stop is in the [threat model](threat-model.md#what-is-not-protected).\n"
     for name, known in weaknesses.items():
         text += f"- **[{name}](../escape/probes/{name}.py)** ({', '.join(known['servers'])}): {known['reason']} See\n" \
                 f"  [{known['see'].split('#')[0]}]({known['see']}).\n"

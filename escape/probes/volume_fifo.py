@@ -4,7 +4,7 @@ from lib import can_write
 
 CLASS = "volumes"
 INCIDENT = "read-only mounts do not stop writes to a FIFO"
-BLOCKED_BY = "id-mapped mount, in which the file belongs to nobody; nothing if the server is an ordinary user's"
+BLOCKED_BY = "id-mapped mount, in which the file belongs to nobody; an ordinary user's server covers it"
 
 
 def attempt(facts):

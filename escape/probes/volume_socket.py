@@ -4,7 +4,7 @@ import socket
 
 CLASS = "volumes"
 INCIDENT = "read-only binds do not stop connect() to a Unix socket"
-BLOCKED_BY = "id-mapped mount, in which the file belongs to nobody; nothing if the server is an ordinary user's"
+BLOCKED_BY = "id-mapped mount, in which the file belongs to nobody; an ordinary user's server covers it"
 
 
 def attempt(facts):

@@ -42,6 +42,8 @@ const NODEV: u64 = libc::MOUNT_ATTR_NODEV;
 /// Where a sandbox's own root is put together, and what is below all of its layers.
 const OWN: &str = "/run/own";
 const EMPTY: &str = "/run/empty";
+/// An empty file that nobody can write.
+pub(crate) const NOTHING: &str = "/run/nothing";
 /// What `/proc` tells everybody about the host: its command line, its disks.
 const COVERED: [&str; 3] = ["cmdline", "partitions", "diskstats"];
 
@@ -90,6 +92,7 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<Result<Parts
         }
         symlink(target, relative(path)).doing(|| format!("link {path}"))?;
     }
+    fs::write(relative(NOTHING), "").doing(|| format!("make {NOTHING}"))?;
     let mut devices = true;
     for name in DEVICES {
         devices &= make_device(name)?;

@@ -5,14 +5,20 @@
 //! inside can undo that: the namespace is owned outside.
 
 use std::{
-    ffi::CString,
+    ffi::{CString, OsStr},
     fs,
-    os::fd::{AsFd, OwnedFd},
-    path::Path,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::{Gid, Mode, OFlags, Uid, chown, fstat, open},
+    fs::{
+        AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chown, fstat, open, openat2, statat,
+    },
+    io::Errno,
     mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount, open_tree},
 };
 
@@ -23,6 +29,11 @@ use crate::{
     sandbox::Sandbox,
     sys,
 };
+
+/// Files that one look for sockets in a volume may take, and how many of these it may find.
+const MAX_LOOKED_AT: usize = 200_000;
+const MAX_COVERED: usize = 256;
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
 /// No file belongs to this user and group: the last that there are.
 const UNUSED_ID: u32 = u32::MAX - 1;
@@ -85,11 +96,15 @@ impl Outside {
             (_, false) => Some(user_map(UNUSED_ID, UNUSED_ID, UNUSED_ID)?),
         };
         let restrict = |users| sys::restrict_mount(tree.as_fd(), volume.writable, users);
+        let mut mapped = users.is_some();
         let mut restricted = restrict(users.as_ref().map(AsFd::as_fd));
         if restricted.is_err() && !volume.writable {
-            // A network file system, say. What is shared from there is chosen with more care: see the hardening guide.
+            // A network file system, say.
+            mapped = false;
             restricted = restrict(None);
         }
+        // Those that are there already; others that the host makes later can be reached.
+        let ways_out = if mapped || volume.writable { Vec::new() } else { ways_out(&tree)? };
         restricted.map_err(|e| {
             JailError::new(format!("restrict the volume {}", volume.source.display()), e).hint(
                 "a writable volume needs a file system with id-mapped mounts: ext4, xfs, btrfs or tmpfs",
@@ -104,7 +119,8 @@ impl Outside {
                 target.as_c_str(),
                 MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
             )
-            .doing(|| format!("put the volume at {}", volume.target))
+            .doing(|| format!("put the volume at {}", volume.target))?;
+            ways_out.iter().try_for_each(|path| cover(&tree, path))
         })
     }
 
@@ -124,6 +140,58 @@ impl Outside {
         }
         done
     }
+}
+
+/// Paths of sockets and FIFOs, which a mount for reading lets everybody use who may write to them.
+fn ways_out(tree: &OwnedFd) -> Result<Vec<PathBuf>> {
+    let enter = |path: &Path| {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat2(tree, path, flags, Mode::empty(), BENEATH).and_then(Dir::new)
+    };
+    let mut found = Vec::new();
+    let mut seen = 0;
+    let mut directories = vec![PathBuf::from(".")];
+    while let Some(at) = directories.pop() {
+        // It was removed just now, or is closed to us as it is to the sandbox, whose user is ours.
+        let Ok(directory) = enter(&at) else { continue };
+        for entry in directory.flatten() {
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            let path = at.join(OsStr::from_bytes(name.to_bytes()));
+            let kind = match entry.file_type() {
+                FileType::Unknown => statat(tree, &path, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+                kind => kind,
+            };
+            match kind {
+                FileType::Directory => directories.push(path),
+                FileType::Socket | FileType::Fifo => found.push(path),
+                _ => {}
+            }
+            seen += 1;
+            if seen > MAX_LOOKED_AT || found.len() > MAX_COVERED {
+                return Err(JailError::new("share a volume", "it has too many files to look for sockets among them")
+                    .hint("share a directory below it, or run belljar as root, which needs no look"));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Puts an empty file over one of them.
+fn cover(tree: &OwnedFd, path: &Path) -> Result<()> {
+    let below = match openat2(tree, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), BENEATH) {
+        Ok(below) => below,
+        // It was removed just now.
+        Err(Errno::NOENT) => return Ok(()),
+        Err(e) => return Err(JailError::new(format!("look at {}", path.display()), e)),
+    };
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let nothing = open_tree(rustix::fs::CWD, root::NOTHING, flags).doing(|| "open nothing".into())?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(&nothing, c"", &below, c"", flags).doing(|| format!("cover {}", path.display()))
 }
 
 fn namespace(path: &str) -> Result<OwnedFd> {
