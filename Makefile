@@ -26,8 +26,12 @@ setup: build ## build, then prepare the Python and Node templates
 test: ## everything, from a clean clone: format, lints, build, all tests, dependencies
 	scripts/test.sh
 
-bench: setup ## the budget table with this machine's figures
-	python3 bench/bench.py $(BENCH)
+bench: setup ## Belljar's speed beside floors and peers; BENCH=--quick, BENCH=--docs
+	cargo build --release -p belljar-bench
+	PYTHONDONTWRITEBYTECODE=1 python3 bench/speed/run.py $(BENCH)
+
+guard: setup ## instructions per call of the hot paths, against recorded figures
+	PYTHONDONTWRITEBYTECODE=1 scripts/with-template.sh python3 bench/guard/guard.py $(GUARD)
 
 bench-hub: build ## what a call costs more through the hub than directly
 	python3 bench/hub.py $(BENCH)

@@ -1,0 +1,209 @@
+"""Starting, creating and running: Belljar and the others in turns."""
+
+import os
+import statistics
+import time
+from pathlib import Path
+
+import proc
+from contenders import Bench, deno_kernel, reason
+from driver import Belljar, Refused, message
+from figures import OURS, rotated
+from peers import LIBRARIES, kernel
+
+GROUPBY = "df.groupby('k').v.agg(['sum', 'mean'])"
+PREPARE = "import numpy, pandas\ndf = pandas.DataFrame({'k': numpy.arange(10_000) % 10, 'v': numpy.arange(10_000.0)})"
+CELLS = {"run 1+1": "1+1", "run a groupby": GROUPBY, "run a cell that fails": "1/0"}
+FIGURE = "import matplotlib.pyplot as plt\nplt.plot([1, 4, 9])\nplt.title('squares')\nplt.show()"
+PRINTED = "import sys\nfor _ in range(100): sys.stdout.write(('x' * 99 + '\\n') * 1000);"
+SLICE = 0.25  # seconds of each cell for each contender in each round
+
+
+def runs(bench: Bench):
+    """Warm calls of the same cells, everybody in turns."""
+    contenders, tools = bench.stateful(), bench.tools()
+    counts = {}
+    try:
+        for one in list(contenders):
+            try:
+                one.create()
+                one.run(PREPARE, 1)
+                for what, code in CELLS.items():
+                    once = statistics.median(one.run(code, 5))
+                    counts[one.name, what] = max(8, min(400, int(SLICE / once)))
+            except (Refused, OSError) as error:
+                if one.name == OURS:
+                    raise
+                bench.missing[one.name] = reason(error)
+                contenders.remove(one)
+                one.close()
+        for one in tools:
+            counts[one.name, "run 1+1"] = max(5, min(400, int(SLICE / statistics.median(one.run("1+1", 3)))))
+        for number in range(bench.n(12)):
+            for what, code in CELLS.items():
+                for one in rotated(contenders + tools, number):
+                    count = counts.get((one.name, what))
+                    if count:
+                        times, cpu = bench.cpu(one, lambda: one.run(code, count))
+                        bench.figures.add(what, one.name, times, cpu=None if cpu is None else cpu / count)
+    finally:
+        for one in contenders + tools:
+            one.close()
+
+
+def creates(bench: Bench):
+    """An interpreter with numpy, pandas and matplotlib loaded, from the request until it is ready."""
+    others = [one for one in bench.stateful() if one.over != "MCP"]
+    pools = {"Belljar, pool warm": {}, "Belljar, pool empty": {"POOL_SIZE": 0}}
+    figures = bench.figures
+    servers = {who: Belljar(bench.driver, **settings) for who, settings in pools.items()}
+    try:
+        for server in servers.values():
+            server.warm_up()
+        for number in range(bench.n(8, 2)):
+            for who, server in servers.items():
+                for _ in range(bench.n(12, 5)):
+                    made = server.timed("create_context", {"name": "bench"}, expect='"active"')
+                    context = server.call("list_contexts")["contexts"][0]["context_id"]
+                    first = server.run(context, LIBRARIES)
+                    figures.add("create_context", who, made)
+                    figures.add("create, libraries ready", who, made)
+                    figures.add("create and the first result", who, [made[0] + first[0]])
+                    figures.add("first run_code", who, first)
+                    figures.add("stop_context", who, server.timed("stop_context", {"context_id": context}))
+                    time.sleep(0.1 if who.endswith("warm") else 0.03)
+            for one in rotated(others, number):
+                try:
+                    figures.add("create, libraries ready", one.name, [one.create()])
+                    one.stop()
+                except Refused as error:
+                    bench.missing[one.name] = reason(error)
+                    others.remove(one)
+    finally:
+        for server in servers.values():
+            server.close()
+        for one in others:
+            one.close()
+
+
+def first_result(driver):
+    with Belljar(driver) as server:
+        context = server.create()
+        return server.calls([run_request(context)], expect='"result":"2"')["age"]
+
+
+def run_request(context):
+    return message("tools/call", {"name": "run_code", "arguments": {"context_id": context, "code": "1+1"}})
+
+
+def starts(bench: Bench):
+    """From the start of a process."""
+    figures = bench.figures
+    programs = bench.programs()
+    kernels = bench.attempt("ipykernel", lambda: kernel(first=["1+1"]))
+    try:
+        for number in range(bench.n(8, 2)):
+            with Belljar(bench.driver) as server:
+                figures.add("start to tools/list", OURS, [server.request("tools/list", {})[1]])
+            figures.add("start to the first result", OURS, [first_result(bench.driver)])
+            if kernels:
+                figures.add("start to the first result", "ipykernel, without libraries", [kernels.create()])
+                kernels.stop()
+            for one in rotated(programs, number):
+                figures.add("one program, from nothing", one.name, one.once(2))
+        for _ in range(bench.n(3, 1)):
+            os.sync()
+            try:
+                Path("/proc/sys/vm/drop_caches").write_text("3")
+            except OSError:
+                break
+            figures.add("start to the first result", f"{OURS}, page cache dropped", [first_result(bench.driver)])
+    finally:
+        for one in [*programs, *([kernels] if kernels else [])]:
+            one.close()
+
+
+def outputs(bench: Bench):
+    """Ten megabytes of text, and a picture."""
+    with Belljar(bench.driver) as server:
+        server.warm_up()
+        context = server.create()
+        other = bench.attempt("ipykernel", kernel)
+        try:
+            if other:
+                other.create()
+                other.run("%matplotlib inline", 1)
+            before = None
+            for _ in range(bench.n(8)):
+                bench.figures.add("10 MB of output", OURS, server.run(context, PRINTED, expect='"total_bytes":10000000'))
+                bench.figures.add("a picture", OURS, server.run(context, FIGURE, expect="image/png"))
+                before = before or proc.peak(server.pid)
+                if other:
+                    bench.figures.add("10 MB of output", "ipykernel", other.run(PRINTED, 1))
+                    bench.figures.add("a picture", "ipykernel", other.run(FIGURE, 1))
+            bench.figures.add("growth of the server by 10 MB of output", OURS, [max(1, proc.peak(server.pid) - before)], "B")
+        finally:
+            if other:
+                other.close()
+
+
+def javascript(bench: Bench):
+    warm = Belljar(bench.driver, POOL_LANGUAGES="all")
+    empty = Belljar(bench.driver, POOL_SIZE=0)
+    deno = bench.attempt("Deno's Jupyter kernel", deno_kernel)
+    servers = {"Belljar, pool warm": warm, "Belljar, pool empty": empty}
+    figures = bench.figures
+    try:
+        for server in servers.values():
+            server.warm_up("javascript")
+        for _ in range(bench.n(20)):
+            for who, server in servers.items():
+                figures.add("create_context, JavaScript", who, server.timed("create_context", {"name": "bench", "language": "javascript"}, expect='"active"'))
+                context = server.call("list_contexts")["contexts"][0]["context_id"]
+                figures.add("first run_code, JavaScript", who, server.run(context, "1+1"))
+                server.stop(context)
+                time.sleep(0.2 if server is warm else 0.05)
+            if deno and len(figures.lines.get("create_context, JavaScript", {}).get(deno.name, {"values": []})["values"]) < 5:
+                figures.add("create_context, JavaScript", deno.name, [deno.create()])
+        context = warm.create("javascript")
+        warm.run(context, "1+1", 50)
+        if deno:
+            deno.run("1+1", 5)
+        for _ in range(bench.n(10)):
+            figures.add("run 1+1, JavaScript", OURS, warm.run(context, "1+1", 100, expect='"result":"2"'))
+            if deno:
+                figures.add("run 1+1, JavaScript", deno.name, deno.run("1+1", 20))
+    finally:
+        warm.close()
+        empty.close()
+        if deno:
+            deno.close()
+
+
+def layers(bench: Bench):
+    """Where the time of one call goes: the same way, a step further each time."""
+    empty = bench.attempt("an empty tool", bench.empty_tool)
+    with Belljar(bench.driver) as server:
+        server.warm_up()
+        context = server.create()
+        here = {"context_id": context}
+        server.run(context, "import os; os.makedirs('/workspace/empty')")
+        steps = {
+            "list_contexts": ("list_contexts", {}),
+            "list_files of an empty directory": ("list_files", {**here, "path": "empty"}),
+            "run_code of nothing": ("run_code", {**here, "code": ""}),
+            "run_code of pass": ("run_code", {**here, "code": "pass"}),
+            "run_code of 1+1": ("run_code", {**here, "code": "1+1"}),
+            "run_code of print(1)": ("run_code", {**here, "code": "print(1)"}),
+        }
+        for tool, arguments in steps.values():
+            server.timed(tool, arguments, 30)
+        for number in range(bench.n(30)):
+            if empty:
+                bench.figures.add("steps of a call", "an empty tool", empty.run("1+1", 100))
+            for what, (tool, arguments) in rotated(list(steps.items()), number):
+                before = proc.cpu(server.pid)
+                times = server.timed(tool, arguments, 100, expect='"structuredContent"')
+                bench.figures.add("steps of a call", what, times, cpu=(proc.cpu(server.pid) - before) / 100)
+    if empty:
+        empty.close()

@@ -1,0 +1,215 @@
+"""Who takes part: Belljar through its doors, the floors, the peers."""
+
+import json
+import os
+import re
+import subprocess
+import time
+
+import docker
+import install
+import proc
+from driver import BELLJAR, CACHE, CLIENT, Belljar, Refused, Served, Stdio, environment
+from figures import OURS
+from peers import (HERE, LIBRARIES, PROGRAM, Contender, EmptyTool, Gateway, JupyterMcp, Lines, Sdk, Socket, kernel, plain_environment)
+
+
+class Ours(Contender):
+    name, over = OURS, "MCP"
+
+    def __init__(self, driver, **settings):
+        self.server = Belljar(driver, **settings)
+        self.server.warm_up()
+        self.context = None
+
+    def create(self, libraries=True):
+        self.stop()
+        made = self.server.timed("create_context", {"name": "bench"}, take="context_id", expect='"active"')
+        self.context = self.server.call("list_contexts")["contexts"][0]["context_id"]
+        return made[0]
+
+    def run(self, code, count):
+        return self.server.run(self.context, code, count, expect='"structuredContent"')
+
+    def pids(self):
+        return [self.server.pid]
+
+    def stop(self):
+        if self.context:
+            self.server.stop(self.context)
+            self.context = None
+
+    def close(self):
+        self.server.close()
+
+
+class OursOverHttp(Contender):
+    name, over = "Belljar, MCP over HTTP", "MCP"
+
+    def __init__(self, driver):
+        self.server = Served(driver)
+
+    def create(self, libraries=True):
+        self.context = self.server.call("create_context", name="bench")["context_id"]
+
+    def run(self, code, count):
+        return self.server.timed("run_code", {"context_id": self.context, "code": code}, count, expect='"structuredContent"')[0]
+
+    def pids(self):
+        return [self.server.pid]
+
+    def close(self):
+        self.server.close()
+
+
+class Program(Contender):
+    """One program, from nothing, by a command line that prints 2."""
+
+    stateful = False
+
+    def __init__(self, name, command, env=None):
+        self.name, self.command, self.env = name, [str(part) for part in command], env or plain_environment()
+        self.once(1)  # whether it works, and what it does only the first time
+
+    def once(self, count):
+        times = []
+        for _ in range(count):
+            began = time.perf_counter()
+            done = subprocess.run(self.command, env=self.env, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
+            times.append(time.perf_counter() - began)
+            if done.stdout.strip() != "2":
+                raise Refused(f"{done.stderr.strip()[-300:]} {done.stdout.strip()[-100:]}")
+        return times
+
+    def close(self):
+        pass
+
+
+class RunPython(Contender):
+    """Pydantic's mcp-run-python: Pyodide in Deno behind MCP. Every call begins with an empty namespace."""
+
+    name, over, stateful = "mcp-run-python", "MCP", False
+
+    def __init__(self, driver):
+        python = install.python("run-python")
+        env = {**plain_environment(), "PATH": f"{python.parent}:{os.environ['PATH']}", "DENO_DIR": str(CACHE / "deno")}
+        del env["PYTHONPATH"]
+        self.server = Stdio(driver, "run-python", [python.with_name("mcp-run-python"), "stdio"], env)
+        self.run("1+1", 1)
+
+    def create(self, libraries=True):
+        return None
+
+    def run(self, code, count):
+        return self.server.timed("run_python_code", {"python_code": code}, count, expect="success")
+
+    def pids(self):
+        return [self.server.pid]
+
+    def close(self):
+        self.server.close(patience=5)
+
+
+def bubblewrap():
+    return [install.needs("bwrap"), "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+
+
+def sandbox_runtime():
+    for tool in ("bwrap", "socat", "rg"):
+        install.needs(tool)
+    settings = CACHE / "sandbox-runtime.json"
+    settings.write_text(json.dumps({"network": {"allowedDomains": [], "deniedDomains": []},
+                                    "filesystem": {"denyRead": [], "allowWrite": ["/tmp"], "denyWrite": []}}))
+    return Program("sandbox-runtime (srt)", [install.npm("srt"), "--settings", settings, "-c", f"{install.TEMPLATE.python} -c '{PROGRAM}'"])
+
+
+def deno_kernel():
+    install.python("jupyter")
+    install.kernelspec("deno", [install.npm("deno"), "jupyter", "--kernel", "--conn", "{connection_file}"])
+    return kernel("Deno's Jupyter kernel", "deno", first=())
+
+
+def reason(error):
+    """One line without colours, of what may be the end of a log."""
+    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
+    return text[-300:] or type(error).__name__
+
+
+class Bench:
+    """Everybody, started when asked for; who cannot take part is noted once, with the reason."""
+
+    def __init__(self, driver, figures, quick, peers):
+        self.driver, self.figures, self.quick, self.peers = driver, figures, quick, peers
+        self.missing, self.daemon = {}, None
+
+    def n(self, count, least=3):
+        return max(least, count // 10) if self.quick else count
+
+    def attempt(self, name, make):
+        """One contender, or None."""
+        if name in self.missing or not self.peers and (name.endswith("SDK") or not name.startswith(("Belljar", "a bare", "an empty"))):
+            return None
+        try:
+            return make()
+        except (Refused, OSError, subprocess.SubprocessError, StopIteration, KeyError) as error:
+            self.missing[name] = reason(error)
+            return None
+
+    def docker(self):
+        if self.daemon is None:
+            self.daemon = docker.Daemon()
+        return self.daemon
+
+    def stateful(self):
+        makers = {
+            OURS: lambda: Ours(self.driver),
+            "Belljar, MCP over HTTP": lambda: OursOverHttp(self.driver),
+            "Belljar, MCP stdio, Python SDK": Sdk,
+            "a bare interpreter on a socket": lambda: Socket(self.driver),
+            "ipykernel": kernel,
+            "Jupyter Kernel Gateway": Gateway,
+            "jupyter-mcp-server": lambda: JupyterMcp(self.driver),
+            "bubblewrap REPL": lambda: Lines(self.driver, "bubblewrap REPL", bubblewrap()),
+            "docker run": lambda: docker.Container(self.driver, self.docker()),
+        }
+        made = [self.attempt(name, make) for name, make in makers.items()]
+        return [one for one in made if one]
+
+    def empty_tool(self):
+        return EmptyTool(self.driver, "an empty tool", [CLIENT, "empty"], "empty")
+
+    def tools(self):
+        """MCP servers that keep no state: what the way there costs, and what else is on it."""
+        makers = {
+            "an empty tool": self.empty_tool,
+            "an empty tool, Python SDK": lambda: EmptyTool(self.driver, "an empty tool, Python SDK", [install.python("sdk"), HERE / "empty_sdk.py"], "empty-sdk"),
+            "mcp-run-python": lambda: RunPython(self.driver),
+        }
+        made = [self.attempt(name, make) for name, make in makers.items()]
+        return [one for one in made if one]
+
+    def programs(self):
+        python, env = install.TEMPLATE.python, environment()
+        makers = {
+            "Belljar, belljar run": lambda: Program("Belljar, belljar run", [BELLJAR, "run", "-c", PROGRAM], env),
+            "a bare interpreter": lambda: Program("a bare interpreter", [python, "-c", PROGRAM]),
+            "bubblewrap": lambda: Program("bubblewrap", [*bubblewrap(), python, "-c", PROGRAM]),
+            "sandbox-runtime (srt)": sandbox_runtime,
+            "docker run": lambda: docker.Container(self.driver, self.docker()),
+            "docker exec": lambda: docker.Exec(self.docker()),
+            "node": lambda: Program("node", ["node", "-e", "console.log(1+1)"]),
+            "deno": lambda: Program("deno", [install.npm("deno"), "eval", "console.log(1+1)"]),
+        }
+        made = [self.attempt(name, make) for name, make in makers.items()]
+        return [one for one in made if one]
+
+    def cpu(self, contender, work):
+        """(what the work returned, processor seconds that the contender's processes took for it)"""
+        pids = contender.pids()
+        before = proc.cpu(*pids) if pids else None
+        done = work()
+        return done, proc.cpu(*pids) - before if pids else None
+
+    def close(self):
+        if self.daemon:
+            self.daemon.close()

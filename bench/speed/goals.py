@@ -1,0 +1,102 @@
+"""What must hold, and whether it does."""
+
+import dataclasses
+
+from figures import OURS, Figures
+
+MS, MB = 1e-3, 1e6
+SOCKET = "a bare interpreter on a socket"
+WARM, EMPTY = "Belljar, pool warm", "Belljar, pool empty"
+# Reached over MCP or Jupyter's messaging, and keeping state: the ones to be ten times faster than.
+STATEFUL = ["ipykernel", "Jupyter Kernel Gateway", "jupyter-mcp-server"]
+
+
+@dataclasses.dataclass
+class Goal:
+    what: str
+    wanted: str
+    measured: str
+    met: bool | None  # None: not measured in this run
+
+
+def shown(value, unit):
+    if value is None:
+        return "–"
+    if unit == "s":
+        return f"{value * 1e6:.0f} µs" if value < MS else f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.2f} s"
+    if unit == "B":
+        return f"{value / MB:,.0f} MB" if value >= 100 * MB else f"{value / MB:.2f} MB"
+    if unit == "/s":
+        return f"{value:,.0f} /s"
+    return f"{value:.3g} ×" if value < 100 else f"{value:,.0f} ×"
+
+
+def budgets(figures: Figures):
+    """The table of the design."""
+    lines = [
+        ("create_context, pool warm", ("create_context", WARM), 1 * MS, False),
+        ("create_context, pool empty: full isolation, libraries ready", ("create_context", EMPTY), 8 * MS, False),
+        ("run_code(\"1+1\"), warm", ("run 1+1", OURS), 0.6 * MS, False),
+        ("process start to tools/list", ("start to tools/list", OURS), 50 * MS, False),
+        ("process start to the first Python result", ("start to the first result", OURS), 1.0, False),
+        ("the same, nothing cached in memory", ("start to the first result", f"{OURS}, page cache dropped"), 1.0, False),
+        ("memory of an idle Python context, guest included", ("memory of an idle context", "Belljar, fresh"), 5 * MB, False),
+        ("1,000 contexts, each then answering", ("1,000 contexts, each then answering", OURS), 10.0, False),
+        ("their memory, all in all", ("memory of 1,000 contexts, all in all", OURS), 6000 * MB, False),
+        ("JavaScript context, pool warm", ("create_context, JavaScript", WARM), 1 * MS, False),
+        ("JavaScript context, pool empty", ("create_context, JavaScript", EMPTY), 80 * MS, False),
+        ("10 MB of output to a capped result", ("10 MB of output", OURS), 0.2, False),
+        ("growth of the server by it", ("growth of the server by 10 MB of output", OURS), 8 * MB, False),
+        ("8 contexts at once", ("8 contexts at once, 1+1: calls per second", OURS), 3000, True),
+    ]
+    table = []
+    for what, key, limit, at_least in lines:
+        summary = figures.get(*key)
+        if summary is None:
+            table.append(Goal(what, "", "", None))
+            continue
+        met = summary.median >= limit if at_least else summary.median <= limit
+        sign = "≥" if at_least else "≤"
+        table.append(Goal(what, f"{sign} {shown(limit, summary.unit)}", shown(summary.median, summary.unit), met))
+    return table
+
+
+def goals(figures: Figures):
+    """Beside the others, in the same run."""
+    table = []
+
+    def ratio(what, above, below, wanted, at_least=True):
+        if not above or not below:
+            table.append(Goal(what, "", "", None))
+            return
+        value = above / below
+        met = value >= wanted if at_least else value <= wanted
+        table.append(Goal(what, f"{'≥' if at_least else '≤'} {wanted:g} ×", shown(value, "×"), met))
+
+    def single(what, key, wanted, at_least, unit="×"):
+        value = figures.single.get(key)
+        if value is None:
+            table.append(Goal(what, "", "", None))
+            return
+        met = value >= wanted if at_least else value <= wanted
+        percent = unit == "%"
+        table.append(Goal(what, f"{'≥' if at_least else '≤'} {wanted:.1%}" if percent else f"{'≥' if at_least else '≤'} {wanted:g} ×",
+                          f"{value:.2%}" if percent else f"{value:.2f} ×", met))
+
+    ours = figures.median("run 1+1")
+    for peer in STATEFUL:
+        ratio(f"warm run_code faster than {peer}", figures.median("run 1+1", peer), ours, 10)
+    ratio("warm run_code beside a bare interpreter on a socket", ours, figures.median("run 1+1", SOCKET), 5, at_least=False)
+    kernel = figures.median("create, libraries ready", "ipykernel")
+    ratio("create faster than a Jupyter kernel, pool warm", kernel, figures.median("create, libraries ready", WARM), 100)
+    ratio("create faster than a Jupyter kernel, pool empty", kernel, figures.median("create, libraries ready", EMPTY), 50)
+    memory = "memory of an idle context"
+    ratio("memory per idle context smaller than ipykernel's", figures.median(memory, "ipykernel, libraries imported"), figures.median(memory, "Belljar, fresh"), 7)
+    busy = "64 contexts at once, a few milliseconds of work"
+    single("64 contexts at once: of what the processors could do", f"{busy}: of the ideal", 0.8, True)
+    single("64 contexts at once: 99th percentile to median", f"{busy}: p99 to median", 10, False)
+    for what in ("create", "run 1+1", "stop"):
+        beside = dict(map(tuple, figures.curves.get(f"{what}, beside one context", []))).get(1_000)
+        ratio(f"{what} with 1,000 contexts alive beside 1", beside, beside and 1, 1.5, at_least=False)
+    single("1,000 idle contexts, of one processor", "1,000 idle contexts: part of a processor", 0.005, False, "%")
+    return table

@@ -1,0 +1,283 @@
+"""Whoever else runs code: how each is installed, started and asked.
+
+A contender has a name, says how it is reached (`over`), and offers what it can: `create` (seconds until an interpreter with the
+libraries is ready), `run` (seconds of each call in it), `once` (one program from nothing), `pids`, `close`.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import install
+from driver import CACHE, Refused, Stdio, environment
+from install import TEMPLATE
+
+HERE = Path(__file__).parent
+LIBRARIES = "import numpy, pandas, matplotlib.pyplot"
+REPL = HERE / "repl.py"
+PROGRAM = "print(1+1)"
+
+
+def plain_environment():
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("BELLJAR", "PYTHON"))}
+    return {**env, "PYTHONPATH": str(TEMPLATE.site), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1",
+            "MPLCONFIGDIR": str(CACHE / "matplotlib"), "MPLBACKEND": "agg"}
+
+
+class Contender:
+    over, stateful = "", True
+
+    def create(self):
+        raise NotImplementedError
+
+    def run(self, code, count):
+        raise NotImplementedError
+
+    def pids(self):
+        return []
+
+    def stop(self):
+        """Ends the interpreter, not the server around it."""
+
+    def close(self):
+        self.stop()
+
+
+class Lines(Contender):
+    """A `repl.py` somewhere, spoken to over pipes by the lean client."""
+
+    over = "a pipe"
+    started = 0
+
+    def __init__(self, driver, name, command):
+        self.driver, self.name, self.command = driver, name, command
+        self.peer = self.pid = None
+
+    def once(self, count):
+        times = []
+        for _ in range(count):
+            began = time.perf_counter()
+            done = subprocess.run([*map(str, self.command), TEMPLATE.python, "-c", PROGRAM], env=plain_environment(), capture_output=True, text=True)
+            times.append(time.perf_counter() - began)
+            if done.stdout.strip() != "2":
+                raise Refused(f"{self.name}: {done.stderr.strip()[-300:]}")
+        return times
+
+    def create(self):
+        self.stop()
+        Lines.started += 1
+        self.peer = f"lines-{Lines.started}"
+        command = [*map(str, self.command), str(TEMPLATE.python), str(REPL)]
+        self.pid = self.driver.order("start", name=self.peer, command=command, env=plain_environment(), log=str(CACHE / f"{self.peer}.log"))["pid"]
+        return self.ask(LIBRARIES)["age"]
+
+    def ask(self, code, count=1, **how):
+        request = json.dumps({"id": "$ID", "code": code}, separators=(",", ":")).replace('"$ID"', "$ID", 1)
+        return self.driver.order("calls", name=self.peer, requests=[request], count=count, **how)
+
+    def run(self, code, count):
+        return [ns / 1e9 for ns in self.ask(code, count)["ns"]]
+
+    def pids(self):
+        return [self.pid]
+
+    def stop(self):
+        if self.peer:
+            self.driver.order("close", name=self.peer, patience=10)
+            self.peer = None
+
+
+class Socket(Lines):
+    """The floor: the same `repl.py` on a socket, with nothing around it."""
+
+    over = "a socket"
+
+    def __init__(self, driver):
+        super().__init__(driver, "a bare interpreter on a socket", [])
+        self.process = None
+
+    def create(self):
+        self.stop()
+        path = os.path.join(tempfile.mkdtemp(dir=CACHE), "socket")
+        began = time.perf_counter()
+        self.process = subprocess.Popen([TEMPLATE.python, REPL, path], env=plain_environment(), stdin=subprocess.DEVNULL)
+        while not os.path.exists(path):
+            time.sleep(0.0005)
+        for _ in range(1000):
+            try:
+                self.driver.order("connect", name="bare", path=path)
+                break
+            except Refused:
+                time.sleep(0.0005)
+        self.peer, self.pid = "bare", self.process.pid
+        self.ask(LIBRARIES)
+        return time.perf_counter() - began
+
+    def stop(self):
+        super().stop()
+        if self.process:
+            self.process.wait(30)
+            self.process = None
+
+
+class Script(Contender):
+    """A script of ours in another virtual environment, that times by itself."""
+
+    def __init__(self, name, over, command, first=()):
+        self.name, self.over, self.first = name, over, list(first)
+        env = {**plain_environment(), "JUPYTER_PATH": str(CACHE / "kernels")}
+        del env["PYTHONPATH"]  # the virtual environment knows where the template is
+        self.process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=(CACHE / "script.log").open("ab"), text=True, env=env)
+        self.alive = False
+
+    def order(self, **order):
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            said = (CACHE / "script.log").read_text(errors="replace")[-600:]
+            raise Refused(f"{self.name} ended: {said}")
+        return json.loads(line)
+
+    def create(self):
+        self.stop()
+        answer = self.order(do="start", first=self.first)
+        self.alive, self.pid = True, answer["pid"]
+        return answer["seconds"]
+
+    def run(self, code, count):
+        answer = self.order(do="run", code=code, count=count)
+        self.said = answer.get("text", "")
+        return answer["times"]
+
+    def pids(self):
+        return [self.pid] if self.pid else []
+
+    def stop(self):
+        if self.alive:
+            self.alive = False
+            self.order(do="stop")
+
+    def close(self):
+        self.stop()
+        self.process.stdin.close()
+        self.process.wait(30)
+
+
+def kernel(name="ipykernel", spec="python3", first=(LIBRARIES,)):
+    return Script(name, "Jupyter messaging", [install.python("jupyter"), HERE / "jupyter_peer.py", "kernel", spec], first)
+
+
+class Gateway(Script):
+    def __init__(self):
+        self.log = CACHE / "gateway.log"
+        port = install.free_port()
+        env = {**plain_environment()}
+        del env["PYTHONPATH"]
+        command = [install.python("jupyter"), "-m", "kernel_gateway", "--KernelGatewayApp.ip=127.0.0.1",
+                   f"--KernelGatewayApp.port={port}"]
+        self.server = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.log.open("wb"))
+        install.wait_for_port(port, self.server, self.log)
+        super().__init__("Jupyter Kernel Gateway", "Jupyter messaging", [install.python("jupyter"), HERE / "jupyter_peer.py", "gateway", port],
+                         [LIBRARIES])
+
+    def pids(self):
+        return [self.server.pid]
+
+    def close(self):
+        try:
+            super().close()
+        finally:
+            self.server.terminate()
+            self.server.wait(30)
+
+
+class Sdk(Script):
+    """Belljar once more, through the official Python SDK."""
+
+    def __init__(self):
+        from driver import BELLJAR
+        super().__init__("Belljar, MCP stdio, Python SDK", "MCP", [install.python("sdk"), HERE / "sdk_peer.py", BELLJAR, "mcp", "--toolsets", "contexts"])
+        self.pid = self.process.pid
+        self.answer()
+
+    def create(self):
+        pass
+
+    def stop(self):
+        pass
+
+
+class EmptyTool(Contender):
+    """What an MCP server costs that does nothing."""
+
+    over = "MCP"
+
+    def __init__(self, driver, name, command, label):
+        self.server = Stdio(driver, label, command, environment())
+        self.name = name
+
+    def create(self):
+        pass
+
+    def run(self, code, count):
+        return self.server.timed("nothing", {"code": code}, count)
+
+    def pids(self):
+        return [self.server.pid]
+
+    def close(self):
+        self.server.close(patience=5)
+
+
+class JupyterMcp(Contender):
+    """Datalayer's jupyter-mcp-server in front of a Jupyter server, both as its own documentation starts them."""
+
+    over, name = "MCP", "jupyter-mcp-server"
+
+    def __init__(self, driver):
+        self.directory = tempfile.TemporaryDirectory(dir=CACHE)
+        empty = {"cells": [{"cell_type": "code", "id": "a", "execution_count": None, "metadata": {}, "outputs": [], "source": ""}],
+                 "metadata": {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}, "nbformat": 4, "nbformat_minor": 5}
+        Path(self.directory.name, "bench.ipynb").write_text(json.dumps(empty))
+        port, token = install.free_port(), "bench"
+        env = plain_environment()
+        del env["PYTHONPATH"]
+        self.log = CACHE / "jupyter-server.log"
+        command = [install.python("jupyter-mcp"), "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
+                   f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={self.directory.name}"]
+        self.jupyter = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.log.open("wb"))
+        install.wait_for_port(port, self.jupyter, self.log)
+        url = f"http://127.0.0.1:{port}"
+        program = install.python("jupyter-mcp").with_name("jupyter-mcp-server")
+        started = [program, "start", "--transport", "stdio", "--jupyter-url", url, "--jupyter-token", token, "--document-id", "bench.ipynb",
+                   "--start-new-code-sandbox", "true"]
+        self.server = Stdio(driver, "jupyter-mcp", started, env)
+        tools = self.server.request("tools/list", {})[0]["tools"]
+        self.tool = next((tool["name"] for tool in tools if tool["name"] in ("execute_ipython", "execute_code")), None)
+        if self.tool is None:
+            raise Refused(f"jupyter-mcp-server has no tool that runs code: {[tool['name'] for tool in tools]}")
+
+    def create(self):
+        self.run(LIBRARIES, 1)
+
+    def run(self, code, count):
+        return self.server.timed(self.tool, {"code": code, "timeout": 60}, count)
+
+    def pids(self):
+        return [self.server.pid, self.jupyter.pid]
+
+    def close(self):
+        try:
+            self.server.close(patience=2)  # it goes on without anybody to serve
+        finally:
+            self.jupyter.terminate()
+            self.jupyter.wait(30)
+            self.directory.cleanup()

@@ -1,0 +1,86 @@
+"""What processes take, as /proc tells it."""
+
+import os
+import re
+from pathlib import Path
+
+
+def family(*pids):
+    """The processes and all their descendants."""
+    children = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                parent = int(Path(entry.path, "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    found, generation = [], list(pids)
+    while generation:
+        found += generation
+        generation = [child for parent in generation for child in children.get(parent, [])]
+    return found
+
+
+def proportional(pids):
+    """Memory of the processes, pages shared among them counted once."""
+    total = 0
+    for pid in pids:
+        try:
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        total += int(re.search(r"^Pss:\s+(\d+)", text, re.M)[1]) * 1024
+    return total
+
+
+def kernel_memory(pids):
+    """What the kernel holds for our sandboxes, as far as cgroups tell."""
+    total, seen = 0, set()
+    for pid in pids:
+        try:
+            memberships = Path(f"/proc/{pid}/cgroup").read_text()
+        except OSError:
+            continue
+        for _, controllers, path in (line.split(":", 2) for line in memberships.splitlines()):
+            if "/belljar-" not in path or path in seen or controllers not in ("memory", ""):
+                continue
+            seen.add(path)
+            for top in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+                directory = Path(top + path)
+                try:
+                    total += int((directory / "memory.kmem.usage_in_bytes").read_text())
+                    break
+                except OSError:
+                    pass
+                try:
+                    total += int(re.search(r"^kernel (\d+)", (directory / "memory.stat").read_text(), re.M)[1])
+                    break
+                except (OSError, TypeError):
+                    pass
+    return total
+
+
+def memory(*pids):
+    everybody = family(*pids)
+    return proportional(everybody) + kernel_memory(everybody)
+
+
+def peak(pid):
+    return int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) * 1024
+
+
+def cpu(*pids):
+    """Seconds of processor time of the processes and their descendants, to the nanosecond; that of the dead is not in it."""
+    total = 0
+    for pid in family(*pids):
+        try:
+            for task in os.scandir(f"/proc/{pid}/task"):
+                total += int(Path(task.path, "schedstat").read_text().split()[0])
+        except (OSError, IndexError):
+            continue
+    return total / 1e9
+
+
+def available():
+    return int(re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())[1]) * 1024
