@@ -112,6 +112,8 @@ install_for_tests() {
         list+=(python3-pip)
     fi
     has dockerd || [ -x /usr/sbin/dockerd ] || list+=(docker.io)
+    # Counts instructions. Debian's wants the C library's symbols beside it.
+    has valgrind || list+=(valgrind libc6-dbg)
     [ ${#list[@]} -gt 0 ] || return 0
     if ! has apt-get || ! install_packages "${list[@]}"; then
         say "some tests will be skipped. They need: apt-get install ${list[*]}"

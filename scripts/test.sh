@@ -20,6 +20,7 @@ phases=(
     rust
     fuzz
     kernels
+    guard
     walker
     clients
     ordinary
@@ -54,6 +55,9 @@ do_rust() {
 
 # The kernels alone, on the packages of the Python template.
 do_kernels() { scripts/with-template.sh python3 -m unittest discover -s tests/kernels; }
+
+# Instructions per call of the hot paths: a regression without a clock.
+do_guard() { PYTHONDONTWRITEBYTECODE=1 BELLJAR=$belljar scripts/with-template.sh python3 bench/guard/guard.py; }
 
 # What the browser shows of a page, alone with Chromium.
 do_walker() { tests/browser/run.sh; }

@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""Instructions per call of the hot paths, against recorded figures: a regression fails here without any clock.
+
+    bench/guard/guard.py              fails when a path takes more than it may
+    bench/guard/guard.py --record     writes what it takes now into figures.json
+
+The server, the guest and the Python kernel run for real, each once under callgrind; only user space is counted. Counts differ a
+little with the C library and the processor, and a lot with the version of Python, so there is a margin, and figures for each Python.
+Exits with 77 where there is no valgrind.
+"""
+
+import argparse
+import array
+import contextlib
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import callgrind
+from callgrind import PATIENCE, ROOT, Counted
+
+FIGURES = Path(__file__).with_name("figures.json")
+BELLJAR = os.path.abspath(os.environ.get("BELLJAR") or ROOT / "target/release/belljar")
+GUEST = ROOT / "target/staged/belljar-guest"
+KERNELS = ROOT / "crates/belljar-guest/kernels/python"
+PYTHON, SITE = os.environ.get("BELLJAR_PYTHON"), os.environ.get("BELLJAR_PYTHON_SITE")
+WARM, CALLS, WINDOWS = 40, 20, 3
+MARGIN = 1.15
+# Without matplotlib, whose import would take a minute under callgrind; a cell that draws nothing never asks for it.
+START_KERNEL = """
+import sys
+directory, wire = sys.argv[1], int(sys.argv[2])
+sys.path.insert(0, directory)
+sys.modules["matplotlib"] = None
+import belljar_kernel
+belljar_kernel.prepare()
+belljar_kernel.serve(wire)
+"""
+# The guest may end every process that it sees, so there must be none but itself. It finds its maker at descriptor 3.
+ALONE = """
+import os, sys
+if os.getpid() != 1 or [name for name in os.listdir("/proc") if name.isdigit()] != ["1"]:
+    sys.exit("the guest runs in a process namespace of its own, or not at all")
+os.dup2(int(sys.argv[1]), 3)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+KERNEL_ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": SITE or "", "PYTHONHASHSEED": "0", "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+class Frames:
+    """Our frames on a socket: u32 length of the rest, u32 length of the JSON, the JSON, a body."""
+
+    def __init__(self, sock):
+        self.sock, self.data = sock, b""
+        sock.settimeout(PATIENCE)
+
+    def send(self, head, body=b""):
+        text = json.dumps(head).encode()
+        self.sock.sendall(struct.pack("<II", 4 + len(text) + len(body), len(text)) + text + body)
+
+    def receive(self):
+        while len(self.data) < 8 or len(self.data) < 4 + struct.unpack_from("<I", self.data)[0]:
+            chunk = self.sock.recv(1 << 16)
+            if not chunk:
+                raise EOFError("it closed its socket")
+            self.data += chunk
+        size, head = struct.unpack_from("<II", self.data)
+        message, body = json.loads(self.data[8:8 + head]), self.data[8 + head:4 + size]
+        self.data = self.data[4 + size:]
+        return message, body
+
+
+def per_call(counted, call):
+    for _ in range(WARM):
+        call()
+
+    def work():
+        for _ in range(CALLS):
+            call()
+
+    # What happens besides, once a second or so, hits one of them and not another.
+    return min(counted.count(work) for _ in range(WINDOWS)) // CALLS
+
+
+def server():
+    """From a line on standard input to the line of the answer, sandbox and all; only the server is counted."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("BELLJAR_") or name == "BELLJAR_HOME"}
+    env.update(LD_PRELOAD=str(callgrind.shim()), GUARD_PROGRAM=BELLJAR, BELLJAR_CONFIG=os.devnull, BELLJAR_POOL_SIZE="0")
+    number = 0
+    with Counted([BELLJAR, "mcp", "--toolsets", "contexts"], env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as counted:
+        answers = counted.process.stdout
+
+        def request(method, params):
+            nonlocal number
+            number += 1
+            message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+            counted.process.stdin.write(json.dumps(message).encode() + b"\n")
+            line = b""
+            while not line.endswith(b"\n"):
+                line += answers.readline()
+                if not line:
+                    sys.exit(f"the server ended:\n{counted.log()}")
+            return json.loads(line)["result"]
+
+        def call(tool, **arguments):
+            result = request("tools/call", {"name": tool, "arguments": arguments})
+            return result.get("structuredContent") or sys.exit(f"{tool}: {result}")
+
+        request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "guard", "version": "1"}})
+        counted.process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+        context = call("create_context", name="guard")["context_id"]
+
+        def run():
+            if call("run_code", context_id=context, code="1+1")["result"] != "2":
+                sys.exit("1+1 is not 2")
+
+        yield "server, run_code", per_call(counted, run)
+        yield "server, list_contexts", per_call(counted, lambda: call("list_contexts"))
+        yield "server, tools/list", per_call(counted, lambda: request("tools/list", {}))
+
+
+class Kernel:
+    """A real Python kernel, and its wires. Under callgrind if that is wanted."""
+
+    def __init__(self, start):
+        self.sock, theirs = socket.socketpair()
+        pipes = os.pipe(), os.pipe()
+        self.out, self.err = pipes[0][0], pipes[1][0]
+        command = [PYTHON, "-c", START_KERNEL, str(KERNELS), str(theirs.fileno())]
+        self.started = start(command, env=KERNEL_ENVIRONMENT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=pipes[0][1], stderr=pipes[1][1],
+                             cwd="/")
+        theirs.close()
+        os.close(pipes[0][1])
+        os.close(pipes[1][1])
+
+
+def kernel():
+    """A cell, as the interpreter sees it."""
+    made = Kernel(Counted)
+    with made.started as counted, contextlib.closing(made.sock):
+        frames, number = Frames(made.sock), 0
+        try:
+            frames.receive()
+        except EOFError:
+            sys.exit(f"the kernel did not start: {os.read(made.err, 4000).decode(errors='replace')}\n{counted.log()}")
+
+        def cell(code):
+            nonlocal number
+            number += 1
+            frames.send({"t": "run", "id": number}, code)
+            while frames.receive()[0]["t"] != "done":
+                pass
+
+        python = ".".join(platform_of(PYTHON))
+        yield f"kernel, Python {python}, a value", per_call(counted, lambda: cell(b"1+1"))
+        yield f"kernel, Python {python}, a statement", per_call(counted, lambda: cell(b"x = 1"))
+        made.sock.shutdown(socket.SHUT_RDWR)
+
+
+def platform_of(python):
+    said = subprocess.run([python, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, text=True, check=True)
+    return said.stdout.split()
+
+
+def guest():
+    """From a frame of the host to the reply, with a real interpreter; only the guest is counted."""
+    if os.geteuid() != 0:
+        print("the guest is not counted: only root can give it a process namespace of its own here")
+        return
+    control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    launcher = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c", ALONE, str(theirs.fileno())]
+    program = callgrind.WORK / "guest"
+    callgrind.WORK.mkdir(parents=True, exist_ok=True)
+    shutil.copy(GUEST, program)
+    program.chmod(0o755)
+    made = Kernel(subprocess.Popen)
+    host, guests = socket.socketpair()
+
+    def packet(message, *fds):
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        control.sendmsg([json.dumps(message).encode()], ancillary)
+
+    environment = {"PATH": os.environ["PATH"]}
+    with Counted([program], environment, launcher, alone=True, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL) as counted:
+        theirs.close()
+        # Without a limit of processes there is nothing to tidy up either.
+        config = {"digest": "", "first": "python", "javascript": [], "memory_bytes": 1 << 30, "processes": 0}
+        packet({"t": "init", "config": config})
+        packet({"t": "kernel", "id": 0}, made.sock.fileno(), made.out, made.err)
+        packet({"t": "connection"}, guests.fileno())
+        for end in (made.sock, guests):
+            end.close()
+        for end in (made.out, made.err):
+            os.close(end)
+        frames, number = Frames(host), 0
+        frames.receive()
+
+        def run():
+            nonlocal number
+            number += 1
+            frames.send({"id": number, "call": "run", "language": "python", "timeout_ms": 600_000, "output_cap": 100_000, "streaming": "off"}, b"1+1")
+            while True:
+                message, _ = frames.receive()
+                if message["t"] == "reply":
+                    return message["reply"] == "ran" and message["ok"] or sys.exit(f"the guest says {message}")
+
+        yield "guest, run", per_call(counted, run)
+        host.close()
+        control.close()
+    made.started.wait(PATIENCE)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--record", action="store_true")
+    options = parser.parse_args()
+    if not callgrind.available():
+        print("THE GUARD WAS SKIPPED: there is no valgrind (apt-get install valgrind)", file=sys.stderr)
+        sys.exit(77)
+    if not PYTHON or not SITE:
+        sys.exit("call it as `scripts/with-template.sh bench/guard/guard.py`")
+    for path in (BELLJAR, GUEST):
+        if not os.path.exists(path):
+            sys.exit(f"there is nothing at {path}: run `make build` first")
+    recorded = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    taken, failed = {}, []
+    for part in (server, guest, kernel):
+        for what, count in part():
+            taken[what] = count
+            before = recorded.get(what)
+            ratio = count / before if before else None
+            verdict = "not recorded" if ratio is None else "TOO MANY" if ratio > MARGIN else "fewer: record it" if ratio < 1 / MARGIN else "ok"
+            print(f"{what:<40} {count:>10,} instructions per call{f', recorded {before:,} ({ratio:.2f} ×)' if before else ''}: {verdict}", flush=True)
+            if ratio and ratio > MARGIN:
+                failed.append(what)
+    if options.record:
+        FIGURES.write_text(json.dumps({**recorded, **taken}, indent=1, sort_keys=True) + "\n")
+    elif failed:
+        sys.exit(f"more than {MARGIN - 1:.0%} above what is recorded: {'; '.join(failed)}. Find out why with callgrind_annotate; if it is worth it, "
+                 "`scripts/with-template.sh bench/guard/guard.py --record` and say so in the commit")
+
+
+if __name__ == "__main__":
+    main()
