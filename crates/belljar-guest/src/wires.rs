@@ -3,6 +3,7 @@
 use std::{cell::OnceCell, io, os::fd::OwnedFd};
 
 use rustix::{
+    io::Errno,
     net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair},
     pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
 };
@@ -104,8 +105,22 @@ impl Socket {
 
     /// 0 at the end of the stream.
     pub(crate) async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = |fd: &OwnedFd| Ok(recv(fd, &mut *buffer, RecvFlags::empty())?.0);
-        self.input.async_io(Interest::READABLE, read).await
+        loop {
+            let mut ready = self.input.readable().await?;
+            match recv(self.input.get_ref(), &mut *buffer, RecvFlags::empty()) {
+                Ok((count, _)) => {
+                    // A stream that gives less than there is room for is empty. Asking again would only say so; what comes
+                    // later wakes us, and so does its end.
+                    if count > 0 && count < buffer.len() {
+                        ready.clear_ready();
+                    }
+                    return Ok(count);
+                }
+                Err(Errno::AGAIN) => ready.clear_ready(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {

@@ -64,8 +64,9 @@ def high_fd(fd):
 
 
 def frame(head, body=b""):
-    """A message of the wire: u32 length of the rest, u32 length of the JSON, the JSON, the body."""
-    text = _encode(head).encode()
+    """A message of the wire: u32 length of the rest, u32 length of the JSON, the JSON, the body. What is said most often comes
+    as JSON already."""
+    text = head if type(head) is bytes else _encode(head).encode()
     return struct.pack("<II", 4 + len(text) + len(body), len(text)) + text + body
 
 
@@ -288,7 +289,10 @@ class Kernel:
             parts["text/plain"] = "\n".join([parts.get("text/plain", b"").decode(), *notes]).strip("\n").encode()
         if not parts or self.run_id is None:  # a thread may come after the end of its cell
             return
-        head = {"t": "display", "id": self.run_id, "result": result, "parts": [[m, len(v)] for m, v in parts.items()]}
+        if result and len(parts) == 1 and "text/plain" in parts:
+            head = b'{"t":"display","id":%d,"result":true,"parts":[["text/plain",%d]]}' % (self.run_id, len(parts["text/plain"]))
+        else:
+            head = {"t": "display", "id": self.run_id, "result": result, "parts": [[m, len(v)] for m, v in parts.items()]}
         data = frame(head, b"".join(parts.values()))
         if result:
             self.held += data
@@ -504,9 +508,9 @@ class Kernel:
         self.finish(error)
 
     def finish(self, error):
-        head = {"t": "done", "id": self.run_id, "ok": error is None}
+        head = b'{"t":"done","id":%d,"ok":true}' % self.run_id
         if error:
-            head["error"], head["interrupted"] = error, self.interrupted
+            head = {"t": "done", "id": self.run_id, "ok": False, "error": error, "interrupted": self.interrupted}
         self.run_id = None  # from here on, what threads display has no cell to go to
         self.send(frame(head))
 
