@@ -178,7 +178,7 @@ class Find(PageTest):
     def test_find_leads_into_frames(self):
         self.show('<iframe srcdoc="<button>In</button>"></iframe><iframe width=1 height=1 src="about:blank"></iframe><button>Out</button>')
         snapshot = self.page.snapshot(find="in a frame")
-        self.assertEqual(snapshot["frames"], [{"ref": 1, "line": 0, "text": 0}])
+        self.assertEqual(snapshot["frames"], [{"ref": 1, "line": 0, "text": 0, "window": 0}])
 
     def test_find_misses_nothing_in_rows(self):
         self.show('<span id=out>Outside</span><ul><li><a href=/1>Cust<b>omer</b> One</a><li><input aria-label=A value=typed><li><button aria-labelledby=out>x</button>'
@@ -267,7 +267,7 @@ class Trees(PageTest):
         other = self.site.url("corpus/buttons.html", host="localhost")
         snapshot = self.show(f'<p>before</p><iframe title=One srcdoc="<button>x</button>"></iframe><p>after</p><iframe src="{other}"></iframe>').snapshot()
         self.assertEqual(snapshot["lines"][0][2], '[ref_1] iframe "One"')
-        self.assertEqual(snapshot["frames"], [{"ref": 1, "line": 0, "text": 1}, {"ref": 2, "line": 1, "text": 2}])
+        self.assertEqual(snapshot["frames"], [{"ref": 1, "line": 0, "text": 1, "window": 0}, {"ref": 2, "line": 1, "text": 2, "window": 1}])
         node = self.page.evaluate("__bj.element(1)", value=False)["objectId"]
         frame = self.page.send("DOM.describeNode", objectId=node)["node"]["frameId"]
         self.page.enter(frame)

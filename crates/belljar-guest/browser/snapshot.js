@@ -10,12 +10,14 @@
 //     url, title,
 //     text:   ["# Title", "A paragraph", "- item", "a | b | c", …]   what is read; lines of nothing but elements left out
 //     lines:  [[ref, indent, line], …]   `[ref_1] button "Sign in"` under `main:` and `# Title` (whose ref is 0)
-//     frames: [{ref, line, text}]        iframes: their content belongs after lines[line] and before text[text]
+//     frames: [{ref, line, text, window}]  iframes: their content belongs after lines[line] and before text[text]; window[…] or null
+//     windows: how many frames the document has, without those in shadow roots
 //     total:  elements found;  cut: what was left out, in words, or null;  next: the next free number
 //   }
 // bj.changes(options) → JSON string, against the last snapshot or changes (options as given then, unless given here):
 //   {url, title, added: [[ref, line]], removed: [[ref, line]], changed: [[ref, line, was]],
 //    text: {added: [line], removed: [line]}, cut, next}, bounded; without a last one everything is added
+// bj.hosts(max) → elements that may have a closed shadow root, each told of once
 // bj.element(number) → the element of a ref, or null. bj.addRoot(shadowRoot): closed roots, handed in by the guest.
 (bj => {
   if (bj.snapshot) return;
@@ -453,6 +455,30 @@
     return cut.length ? cut.join('; ') : null;
   };
 
+  // Elements that may have a shadow root which scripts cannot see: custom ones, and empty ones that are seen. Each is told of once.
+  const PLAIN = 'div,span,section,article,aside,header,footer,nav,main,p';
+  const COMMON = 'td,tr,' + PLAIN + ',a,li,button,input,label,path,option,ul,ol,b,i,small,strong,em,img,svg,th,tbody,thead,table,form,' +
+    'select,textarea,h1,h2,h3,h4,h5,h6,br,script,style,link,meta,code,pre,g,dl,dt,dd,iframe,html,head,body,title';
+  const MAY_HOST = `:is(${PLAIN}):empty,:not(${COMMON})`;
+  const toldOf = new WeakSet();
+  let searched = null;
+  bj.hosts = max => {
+    const roots = [document, ...bj.knownRoots()];
+    for (const root of roots) bj.watch(root);
+    const now = bj.additions() + ' ' + roots.length;
+    if (now === searched) return [];
+    const found = [];
+    for (const e of roots.flatMap(root => [...dom.all(root, MAY_HOST)])) {
+      const custom = dom.tag(e).includes('-');
+      if (!custom && !dom.matches(e, PLAIN) || dom.openRoot(e) || toldOf.has(e)) continue;
+      if (found.length === max) return found;
+      toldOf.add(e);
+      if (custom || dom.visible(e)) found.push(e);
+    }
+    searched = now;
+    return found;
+  };
+
   let last = null, lastOptions = {};
   const take = options => {
     bj.reserve(options.first);
@@ -463,15 +489,20 @@
     const lines = [], frames = [];
     for (const item of items) {
       const line = bj.bound(bj.lineOf(item), 700);
-      if (item.frame >= 0) frames.push({ ref: bj.refOf(item), line: lines.length, text: item.frame });
+      if (item.frame >= 0) frames.push({ ref: bj.refOf(item), line: lines.length, text: item.frame, window: windowOf(item.element) });
       lines.push([item.structure ? 0 : bj.refOf(item), item.indent, line]);
     }
     const shown = items.reduce((n, item) => n + (item.structure ? 0 : 1), 0);
     bj.watch?.();
     return {
       url: bj.bound(bj.clean(location.href), 500), title: bj.bound(bj.clean(dom.title(document).slice(0, 2000)), 200),
-      text: walk.text, lines, frames, total: walk.total, cut: cutOf(walk, shown), next: bj.next,
+      text: walk.text, lines, frames, windows: length, total: walk.total, cut: cutOf(walk, shown), next: bj.next,
     };
+  };
+  const windowOf = e => {
+    const inside = e.contentWindow;
+    for (let i = 0; inside && i < Math.min(length, 500); i++) if (globalThis[i] === inside) return i;
+    return null;
   };
   const remember = taken => {
     last = { text: taken.text, lines: new Map(taken.lines.filter(([ref]) => ref).map(([ref, , line]) => [ref, line])) };

@@ -7,7 +7,7 @@
   if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', () => bj.watch(), { once: true });
   else bj.watch();
   if (window !== top || !globalThis.belljarTold) return;
-  const tell = () => belljarTold(JSON.stringify([location.href, bj.dom.title(document).slice(0, 1000)]));
+  const tell = () => belljarTold(bj.whereabouts());
   // Listens last of all, so that what the page does when it is loaded has been done.
   const listen = () => {
     if (document.readyState === 'complete') addEventListener('load', tell, { once: true });

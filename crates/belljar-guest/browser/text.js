@@ -1,10 +1,10 @@
 // The walker: what Belljar knows of a page, read by scripts in an isolated world that the page cannot reach.
 //
 // The guest joins the files in this order and evaluates the result once per document:
-//   text.js  names.js  snapshot.js  actions.js  extract.js
+//   text.js  names.js  snapshot.js  actions.js  input.js  extract.js  start.js
 // All they share hangs on `__bj`; evaluating them again changes nothing. The interface is documented where it is
 // defined: snapshot.js (snapshot, changes, addRoot, element), actions.js (prepare, through, select, fill, scroll,
-// present, settled, quiet), extract.js (extract, marks).
+// present, settled, quiet), input.js (expect, missed), extract.js (extract, marks).
 //
 // This file: reading the DOM of a page that lies, and making its text safe to show.
 (bj => {

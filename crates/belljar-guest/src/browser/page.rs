@@ -10,12 +10,14 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::{
     WALKER, WORLD,
     cdp::{Cdp, CdpError},
-    state::{Refs, Shared, Tab},
+    state::{Dealt, Refs, Shared, Tab},
     text::{address, line_of, said},
 };
 
 /// A document that was just opened has our world after this long, or will not have it by itself.
 const WORLD_PATIENCE: Duration = Duration::from_millis(500);
+/// Input that the browser has delivered is dealt with by then, or the page does not say so.
+const TELL_PATIENCE: Duration = Duration::from_millis(5);
 /// A page that is busy is not asked for its title for longer.
 const TITLE_PATIENCE: Duration = Duration::from_millis(250);
 /// A navigation that was asked for starts soon, or never.
@@ -153,19 +155,44 @@ impl Page {
         let asked = async {
             let (session, context) = self.world(&main).await?;
             let params = json!({
-                "expression": "[location.href, document.title.slice(0, 1000)]", "contextId": context,
+                "expression": "[location.href, document.title.slice(0, 1000), __bj.missed()]", "contextId": context,
                 "returnByValue": true,
             });
             self.cdp.call(&session, "Runtime.evaluate", params).await.map_err(refused)
         };
         // What does not answer keeps the title that was last seen.
         if let Ok(Ok(answer)) = timeout(TITLE_PATIENCE, asked).await
-            && let [Value::String(url), Value::String(title)] =
+            && let [Value::String(url), Value::String(title), Value::Bool(missed)] =
                 answer["result"]["value"].as_array().map(Vec::as_slice).unwrap_or_default()
         {
-            self.tab(|tab| (tab.url, tab.title) = (address(url), said(title, 500)))?;
+            self.tab(|tab| {
+                (tab.url, tab.title) = (address(url), said(title, 500));
+                tab.dealt = tab.expected.map(|id| Dealt { id, missed: *missed });
+            })?;
         }
         Ok(())
+    }
+
+    /// Waits until the page says what became of the input that it was told to expect, or asks. Says whether that missed.
+    pub(super) async fn dealt(&self) -> Result<bool, Problem> {
+        let Some(id) = self.tab(|tab| tab.expected)? else { return Ok(false) };
+        let number = self.number;
+        let dealt = || {
+            self.shared.until(|state| {
+                let Some(tab) = state.tab(number) else { return Some(false) };
+                tab.dealt.filter(|dealt| dealt.id == id).map(|dealt| dealt.missed)
+            })
+        };
+        if let Ok(missed) = timeout(TELL_PATIENCE, dealt()).await {
+            return Ok(missed);
+        }
+        tokio::select! {
+            missed = dealt() => Ok(missed),
+            described = self.describe() => {
+                described?;
+                self.tab(|tab| tab.dealt.is_some_and(|dealt| dealt.id == id && dealt.missed))
+            }
+        }
     }
 
     pub(super) fn is_navigating(&self) -> bool {
@@ -238,7 +265,9 @@ impl Page {
 
     /// After something was done: a navigation that began is waited for, anything else is the next call's to wait for.
     pub(super) async fn conclude(&self) -> Result<(), Problem> {
-        self.describe().await?;
+        if !self.tab(|tab| tab.expected.is_some() && tab.dealt.map(|dealt| dealt.id) == tab.expected)? {
+            self.describe().await?;
+        }
         if self.is_navigating() {
             if self.arrive(self.budget(LOAD_PATIENCE)).await? {
                 self.shared.state.borrow_mut().note("the page is still loading");
@@ -282,15 +311,9 @@ impl Page {
             let mut frames = vec![tab.target.clone()];
             let mut at = 0;
             while at < frames.len() {
-                let parent = frames[at].clone();
-                let mut inside: Vec<_> = tab
-                    .frames
-                    .iter()
-                    .filter(|(id, f)| f.parent.as_deref() == Some(&parent) && !frames.contains(id))
-                    .map(|(id, _)| id.clone())
-                    .collect();
-                inside.sort();
-                frames.extend(inside);
+                let inside = tab.frames_in(&frames[at]).into_iter();
+                let new: Vec<_> = inside.filter(|id| !frames.contains(id)).collect();
+                frames.extend(new);
                 at += 1;
             }
             frames
