@@ -1,5 +1,6 @@
 """What a snapshot says: lines, states, structure, text, caps, folding, find, changes, refs, frames and shadow roots."""
 
+import json
 import unittest
 
 from harness import PageTest, walker
@@ -26,7 +27,7 @@ class Lines(PageTest):
             '<input aria-label=J aria-invalid=true readonly>': 'textbox "J" [invalid] [readonly]',
             '<a href="/k" aria-current=page>K</a>': 'link "K" -> /k [current]',
             '<input type=password aria-label=L value=secret>': 'textbox "L" [filled]',
-            '<input type=range aria-label=M min=1 max=9 value=4>': 'slider "M" = "4" {1..9}',
+            '<input type=range aria-label=M min=1 max=9 value=4>': 'slider "M" = 4 {1..9}',
             '<select aria-label=N><option>x<option selected>y</select>': 'combobox "N" = "y" {x | y}',
             '<select multiple aria-label=O><option selected>x<option selected>y</select>': 'listbox "O" = "x, y" {x | y}',
             '<div contenteditable aria-label=P>Hello <b>you</b></div>': 'textbox "P" = "Hello you"',
@@ -65,12 +66,12 @@ class Lines(PageTest):
         self.assertEqual(shown, [
             'banner:', ' [ref_1] link "Logo" -> /', 'navigation "Main":', ' [ref_2] link "One" -> /1',
             'main:', ' # Title', ' ## Part', ' [ref_3] button "Go"'])
-        self.assertEqual(snapshot["text"], ["# Title", "Text", "## Empty part", "x", "## Part"])
+        self.assertEqual(snapshot["text"], ["# Title", "Text", "## Empty part", "x"], "what stands over elements alone is with these")
 
     def test_groups_and_headings_that_are_links(self):
         self.show('<fieldset><legend>Shipping</legend><label><input type=radio> Fast</label></fieldset><h2><a href=/t>Title</a></h2><button>Go</button>')
         snapshot = self.page.snapshot()
-        self.assertEqual(snapshot["text"], ["Shipping", "## Title"])
+        self.assertEqual(snapshot["text"], ["Shipping"])
         shown = [" " * indent + line for _, indent, line in snapshot["lines"]]
         self.assertEqual(shown, ['group "Shipping":', ' [ref_1] radio "Fast"', '[ref_2] link "Title" -> /t', '[ref_3] button "Go"'])
 
@@ -108,6 +109,23 @@ class Lines(PageTest):
         self.assertEqual([line for line in lines if "button" in line], [
             '[ref_1] button "Edit" in "Ann"', '[ref_2] button "Edit" in "Bob"',
             '[ref_3] button "Open" in "0 | Customer 0"', '[ref_4] button "Open" in "1 | Customer 1"'])
+
+    def test_what_follows_a_name_of_its_own_in_a_row_is_below_it(self):
+        row = '<tr><td><a href=/{0}>#{0}</a><td>Ann<td><button>Edit</button> <button>Archive</button>'
+        page = self.show("<table>" + row.format(1) + row.format(2) + "</table>")
+        shown = [" " * indent + line for _, indent, line in page.snapshot()["lines"]]
+        self.assertEqual(shown, [
+            '[ref_1] link "#1" -> /1', ' [ref_2] button "Edit"', ' [ref_3] button "Archive"',
+            '[ref_4] link "#2" -> /2', ' [ref_5] button "Edit"', ' [ref_6] button "Archive"'])
+        self.assertEqual(page.lines(find="Edit"), ['[ref_2] button "Edit" in "#1"', '[ref_5] button "Edit" in "#2"'])
+        page.page("document.querySelectorAll('button')[2].disabled = true")
+        changes = json.loads(page.evaluate("__bj.changes()"))
+        self.assertEqual([line for _, line, _ in changes["changed"]], ['[ref_5] button "Edit" [disabled] in "#2"'])
+        self.assertEqual((changes["added"], changes["removed"]), ([], []))
+
+    def test_a_row_that_looks_like_a_heading_is_text(self):
+        snapshot = self.show("<h1>Orders</h1><table><tr><th>#<th>Name<tr><td>1<td>Ann</table><h2>Empty</h2><button>Go</button>").snapshot()
+        self.assertEqual(snapshot["text"], ["# Orders", "# | Name", "1 | Ann"])
 
     def test_modal_dialogs_hide_the_page_behind(self):
         snapshot = self.show('<button>Behind</button><dialog id=d><p>Sure?</p><button>Yes</button></dialog><script>d.showModal()</script>').snapshot()

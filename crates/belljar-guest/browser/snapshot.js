@@ -9,7 +9,8 @@
 //   result: {
 //     url, title,
 //     text:   ["# Title", "A paragraph", "- item", "a | b | c", …]   what is read; lines of nothing but elements left out
-//     lines:  [[ref, indent, line], …]   `[ref_1] button "Sign in"` under `main:` and `# Title` (whose ref is 0)
+//     lines:  [[ref, indent, line], …]   `[ref_1] button "Sign in"` under `main:` and `# Title` (whose ref is 0); what is in a row,
+//                                        under the first of it
 //     frames: [{ref, line, text, window}]  iframes: their content belongs after lines[line] and before text[text]; window[…] or null
 //     windows: how many frames the document has, without those in shadow roots
 //     total:  elements found;  cut: what was left out, in words, or null;  next: the next free number
@@ -52,7 +53,9 @@
       this.items = [];     // elements and structure, in order
       this.total = 0;      // elements seen
       this.pending = [];   // landmarks and headings above the next element
+      this.headings = new Set();   // those that were shown with elements
       this.text = [];
+      this.titles = new Map();   // which of them are headings
       this.textLength = 0;
       this.textCut = 0;
       this.folded = [];
@@ -96,15 +99,15 @@
         return '';
       }
       const line = bj.clean(buffer).replace(/^(\| *)+|( *\|)+$/g, '');
-      if (line && (this.hard || this.prefix[0] === '#' || line.split(' | ').length > 2)) this.addPageText(this.prefix + line);
+      if (line && (this.hard || this.prefix[0] === '#' || line.split(' | ').length > 2)) this.addPageText(this.prefix + line, this.prefix[0] === '#' && line);
       this.startLine(prefix);
       return line;
     }
     // A line of the page's own; how much was left out is only ours to say.
-    addPageText(line) {
-      this.addText(line.replace(/^((?:#+|-) )?…(?= [\d,]+ more )/, '$1...'));
+    addPageText(line, heading) {
+      this.addText(line.replace(/^((?:#+|-) )?…(?= [\d,]+ more )/, '$1...'), heading);
     }
-    addText(line) {
+    addText(line, heading) {
       if (!this.wantText || (this.find && !line.toLowerCase().includes(this.find))) return;
       if (this.textFull) {
         this.textCut++;
@@ -122,6 +125,7 @@
           return;
         }
         this.text.push(part);
+        if (heading) this.titles.set(this.text.length - 1, heading);
         this.textLength += part.length + 1;
         line = line.slice(part.length).trimStart();
       }
@@ -133,8 +137,13 @@
       if (this.items.length >= this.maxItems) return null;
       const name = bj.nameOf(element, role);
       // A heading that the element's own name repeats needs no line of its own.
-      if (this.pending.length && this.pending.at(-1).heading && name.includes(this.pending.at(-1).heading)) this.pending.pop();
-      for (const structure of this.pending) this.items.push(structure);
+      if (this.pending.length && this.pending.at(-1).heading && name.includes(this.pending.at(-1).heading)) {
+        this.headings.add(this.pending.pop().heading);
+      }
+      for (const structure of this.pending) {
+        this.items.push(structure);
+        this.headings.add(structure.heading);
+      }
       this.pending.length = 0;
       const rest = bj.valueOf(element, role) + bj.targetOf(element) + bj.statesOf(element, role, this.active);
       const hint = name || (rest.includes(' -> ') ? '' : bj.hintOf(element));
@@ -333,9 +342,13 @@
       this.total--;
     }
     inContext(from, line) {
+      let first = null;
       for (let i = from; i < this.items.length; i++) {
         const item = this.items[i];
-        if (!item.structure && !item.context) item.context = line;
+        if (item.structure || item.context) continue;
+        item.context = line;
+        item.below = first;
+        first ??= item;
       }
     }
 
@@ -425,6 +438,8 @@
       const shown = new Set(first).size === first.length ? first : wheres;
       same.forEach((item, i) => { if (shown[i]) item.inRow = ' in ' + bj.quote(shown[i], 50); });
     }
+    // Below the first of its row, which no other is called like, it is told apart by that.
+    for (const item of items) if (item.below && (!item.inRow || item.below.inRow)) item.below = null;
   };
   const select = (walk, maxLines) => {
     if (!walk.find) return walk.items;
@@ -486,18 +501,33 @@
     const maxLines = options.maxLines ?? 400;
     const items = select(walk, maxLines);
     tellApart(items);
-    const lines = [], frames = [];
+    const lines = [], frames = [], whole = new Map();
+    const kept = walk.find ? walk.text.map(() => true) : worthReading(walk);
+    const before = text => kept.slice(0, text).filter(Boolean).length;
     for (const item of items) {
-      const line = bj.bound(bj.lineOf(item), 700);
-      if (item.frame >= 0) frames.push({ ref: bj.refOf(item), line: lines.length, text: item.frame, window: windowOf(item.element) });
-      lines.push([item.structure ? 0 : bj.refOf(item), item.indent, line]);
+      const below = !walk.find && item.below;
+      const line = bj.bound(below ? bj.lineOf({ ...item, inRow: '' }) : bj.lineOf(item), 700);
+      if (!item.structure) whole.set(bj.refOf(item), below ? bj.bound(bj.lineOf(item), 700) : line);
+      if (item.frame >= 0) frames.push({ ref: bj.refOf(item), line: lines.length, text: before(item.frame), window: windowOf(item.element) });
+      lines.push([item.structure ? 0 : bj.refOf(item), below ? item.below.indent + 1 : item.indent, line]);
     }
     const shown = items.reduce((n, item) => n + (item.structure ? 0 : 1), 0);
     bj.watch?.();
     return {
       url: bj.bound(bj.clean(location.href), 500), title: bj.bound(bj.clean(dom.title(document).slice(0, 2000)), 200),
-      text: walk.text, lines, frames, windows: length, total: walk.total, cut: cutOf(walk, shown), next: bj.next,
+      text: walk.text.filter((_, i) => kept[i]), lines, whole, frames, windows: length, total: walk.total, cut: cutOf(walk, shown), next: bj.next,
     };
+  };
+  // A heading with nothing to read below it need not be in `text` when it is among the elements.
+  const worthReading = ({ text, titles, headings }) => {
+    const kept = [];
+    let below = 0;
+    for (let i = text.length - 1; i >= 0; i--) {
+      const level = titles.has(i) ? text[i].indexOf(' ') : 0;
+      kept[i] = !(level && below <= level && headings.has(titles.get(i)));
+      if (kept[i]) below = level || Infinity;
+    }
+    return kept;
   };
   const windowOf = e => {
     const inside = e.contentWindow;
@@ -505,7 +535,7 @@
     return null;
   };
   const remember = taken => {
-    last = { text: taken.text, lines: new Map(taken.lines.filter(([ref]) => ref).map(([ref, , line]) => [ref, line])) };
+    last = { text: taken.text, lines: taken.whole };
   };
 
   bj.snapshot = (options = {}) => {
@@ -514,7 +544,7 @@
       remember(taken);
       lastOptions = options;
     }
-    return JSON.stringify(taken);
+    return JSON.stringify({ ...taken, whole: undefined });
   };
 
   const MAX_CHANGES = 60;
@@ -531,10 +561,8 @@
     const taken = take({ ...lastOptions, first: undefined, ...options, find: undefined });
     const was = last || { text: [], lines: new Map() };
     const added = [], removed = [], changed = [];
-    const now = new Map();
-    for (const [ref, , line] of taken.lines) {
-      if (!ref) continue;
-      now.set(ref, line);
+    const now = taken.whole;
+    for (const [ref, line] of now) {
       const old = was.lines.get(ref);
       if (old === undefined) added.push([ref, line]);
       else if (old !== line) changed.push([ref, line, old]);

@@ -128,7 +128,7 @@ impl Joined {
             };
             let mut text = 0;
             for (at, (number, indent, line)) in walked.lines.iter().enumerate() {
-                self.push_line(*number, *indent + 2 * depth, line);
+                self.push_line(*number, *indent + depth, line);
                 for place in walked.frames.iter().filter(|place| place.line == at) {
                     let Some(inside) = inner.get(&place.number) else { continue };
                     while text < place.text.min(walked.text.len()) {
@@ -160,7 +160,7 @@ impl Joined {
         };
         let rest = without_refs(&line_of(rest, MAX_ELEMENT_LINE));
         // Writing to a string cannot fail.
-        let _ = writeln!(self.elements, "{:indent$}{prefix}{rest}", "", indent = indent.min(20) * 2);
+        let _ = writeln!(self.elements, "{:indent$}{prefix}{rest}", "", indent = indent.min(20));
     }
 
     fn push_text(&mut self, line: &str) {
