@@ -1,6 +1,5 @@
 """What a snapshot says: lines, states, structure, text, caps, folding, find, changes, refs, frames and shadow roots."""
 
-import json
 import unittest
 
 from harness import PageTest, walker
@@ -119,7 +118,7 @@ class Lines(PageTest):
             '[ref_4] link "#2" -> /2', ' [ref_5] button "Edit"', ' [ref_6] button "Archive"'])
         self.assertEqual(page.lines(find="Edit"), ['[ref_2] button "Edit" in "#1"', '[ref_5] button "Edit" in "#2"'])
         page.page("document.querySelectorAll('button')[2].disabled = true")
-        changes = json.loads(page.evaluate("__bj.changes()"))
+        changes = page.call("changes")
         self.assertEqual([line for _, line, _ in changes["changed"]], ['[ref_5] button "Edit" [disabled] in "#2"'])
         self.assertEqual((changes["added"], changes["removed"]), ([], []))
 
