@@ -235,7 +235,8 @@ async fn type_into(
     submit: bool,
     append: bool,
 ) -> Result<Browsed, Problem> {
-    let last = if submit || last_key(text).is_some() || text.is_empty() && !append { "keyup" } else { "input" };
+    let last =
+        if submit || last_key(text).is_some() || text.is_empty() && !append { "keyup" } else { "input" };
     let found = page.aim(target, "focus", append, (last, 1)).await?.into_problem()?;
     if found.edit.as_deref() == Some("set") && !submit || text.is_empty() && append {
         // Then there is no input to wait for.

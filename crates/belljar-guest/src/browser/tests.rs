@@ -526,7 +526,8 @@ fn a_click_that_would_hit_something_else_is_kept_from_the_page() {
 #[test]
 fn frames_are_shown_where_they_are_whenever_they_came() {
     with_browser(no_pages, async |bench| {
-        let frame = |name: &str| format!("<iframe title={name} srcdoc='<button>in {name}</button>'></iframe>");
+        let frame =
+            |name: &str| format!("<iframe title={name} srcdoc='<button>in {name}</button>'></iframe>");
         let script = "top1.innerHTML = FIRST; host.attachShadow({ mode: 'closed' }).innerHTML = THIRD";
         let script = script
             .replace("FIRST", &format!("`{}`", frame("first")))
@@ -537,9 +538,19 @@ fn frames_are_shown_where_they_are_whenever_they_came() {
         for _ in 0..2 {
             let elements = bench.elements().await;
             let names: Vec<_> = elements.lines().filter_map(|line| line.split('"').nth(1)).collect();
-            assert_eq!(names, ["first", "in first", "second", "in second", "third", "in third"], "{elements}");
-            bench.ok(Browse::Evaluate { code: "top1.append(document.querySelector('iframe[title=second]'))".into() }).await;
-            bench.ok(Browse::WaitFor { text: Some("in second".into()), target: None, url: None, idle: true }).await;
+            assert_eq!(
+                names,
+                ["first", "in first", "second", "in second", "third", "in third"],
+                "{elements}"
+            );
+            bench
+                .ok(Browse::Evaluate {
+                    code: "top1.append(document.querySelector('iframe[title=second]'))".into(),
+                })
+                .await;
+            bench
+                .ok(Browse::WaitFor { text: Some("in second".into()), target: None, url: None, idle: true })
+                .await;
         }
     });
 }
