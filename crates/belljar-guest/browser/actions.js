@@ -339,7 +339,7 @@
         else if (dom.has(element, 'aria-checked')) answer.checked = dom.attr(element, 'aria-checked') === 'true';
         if (mode === 'focus') answer.edit = focusOn(element, append);
         if (mode === 'upload') bj.uploadTarget = element;
-        if (expect) bj.expect({ ...expect, hits: mode === 'click' && (event => lands(hitOf(event), aimed, mode)) });
+        bj.expect(expect && { ...expect, hits: mode === 'click' && (event => lands(hitOf(event), aimed, mode)) });
         return answer;
       }
       const spent = performance.now() - began;

@@ -1,6 +1,6 @@
 // What becomes of input. It goes through the browser, and the page may move meanwhile.
 //
-// bj.expect({id, last, count?, hits?}): the next input is ours.
+// bj.expect({id, last, count?, hits?} | null): the next input is ours, and this is known of it; or nothing is.
 //   hits(event)  whether its first press lands where it was aimed; else it is kept from the page, all of it
 //   last, count  the event that ends it, and the how-many-eth of its kind
 // bj.missed() → whether the last input was kept from the page for that.
@@ -13,7 +13,7 @@
   const MOUSE = [...PRESS, 'pointerup', 'mouseup', 'click', 'auxclick', 'dblclick', 'contextmenu'];
   let expected = null, missed = false;
   bj.expect = what => {
-    expected = { count: 1, checked: !what.hits, ...what };
+    expected = what && { count: 1, checked: !what.hits, ...what };
     missed = false;
   };
   bj.missed = () => missed;

@@ -18,8 +18,8 @@
 // bj.changes(options) → JSON string, against the last snapshot or changes (options as given then, unless given here):
 //   {url, title, added: [[ref, line]], removed: [[ref, line]], changed: [[ref, line, was]],
 //    text: {added: [line], removed: [line]}, cut, next}, bounded; without a last one everything is added
-// bj.hosts(max) → elements that may have a closed shadow root, each told of once
-// bj.element(number) → the element of a ref, or null. bj.addRoot(shadowRoot): closed roots, handed in by the guest.
+// bj.element(number) → the element of a ref, or null. bj.addRoot(shadowRoot): closed roots, handed in by the guest, of
+// what bj.hosts(max) tells.
 (bj => {
   if (bj.snapshot) return;
   const { dom } = bj;
@@ -468,30 +468,6 @@
     if (walk.stopped === 'time') cut.push('stopped: the page is too large to read in time');
     if (walk.stopped === 'deep') cut.push('stopped: nested too deeply');
     return cut.length ? cut.join('; ') : null;
-  };
-
-  // Elements that may have a shadow root which scripts cannot see: custom ones, and empty ones that are seen. Each is told of once.
-  const PLAIN = 'div,span,section,article,aside,header,footer,nav,main,p';
-  const COMMON = 'td,tr,' + PLAIN + ',a,li,button,input,label,path,option,ul,ol,b,i,small,strong,em,img,svg,th,tbody,thead,table,form,' +
-    'select,textarea,h1,h2,h3,h4,h5,h6,br,script,style,link,meta,code,pre,g,dl,dt,dd,iframe,html,head,body,title';
-  const MAY_HOST = `:is(${PLAIN}):empty,:not(${COMMON})`;
-  const toldOf = new WeakSet();
-  let searched = null;
-  bj.hosts = max => {
-    const roots = [document, ...bj.knownRoots()];
-    for (const root of roots) bj.watch(root);
-    const now = bj.additions() + ' ' + roots.length;
-    if (now === searched) return [];
-    const found = [];
-    for (const e of roots.flatMap(root => [...dom.all(root, MAY_HOST)])) {
-      const custom = dom.tag(e).includes('-');
-      if (!custom && !dom.matches(e, PLAIN) || dom.openRoot(e) || toldOf.has(e)) continue;
-      if (found.length === max) return found;
-      toldOf.add(e);
-      if (custom || dom.visible(e)) found.push(e);
-    }
-    searched = now;
-    return found;
   };
 
   let last = null, lastOptions = {};
