@@ -53,9 +53,7 @@
       this.items = [];     // elements and structure, in order
       this.total = 0;      // elements seen
       this.pending = [];   // landmarks and headings above the next element
-      this.headings = new Set();   // those that were shown with elements
       this.text = [];
-      this.titles = new Map();   // which of them are headings
       this.textLength = 0;
       this.textCut = 0;
       this.folded = [];
@@ -99,15 +97,15 @@
         return '';
       }
       const line = bj.clean(buffer).replace(/^(\| *)+|( *\|)+$/g, '');
-      if (line && (this.hard || this.prefix[0] === '#' || line.split(' | ').length > 2)) this.addPageText(this.prefix + line, this.prefix[0] === '#' && line);
+      if (line && (this.hard || this.prefix[0] === '#' || line.split(' | ').length > 2)) this.addPageText(this.prefix + line);
       this.startLine(prefix);
       return line;
     }
     // A line of the page's own; how much was left out is only ours to say.
-    addPageText(line, heading) {
-      this.addText(line.replace(/^((?:#+|-) )?…(?= [\d,]+ more )/, '$1...'), heading);
+    addPageText(line) {
+      this.addText(line.replace(/^((?:#+|-) )?…(?= [\d,]+ more )/, '$1...'));
     }
-    addText(line, heading) {
+    addText(line) {
       if (!this.wantText || (this.find && !line.toLowerCase().includes(this.find))) return;
       if (this.textFull) {
         this.textCut++;
@@ -125,7 +123,6 @@
           return;
         }
         this.text.push(part);
-        if (heading) this.titles.set(this.text.length - 1, heading);
         this.textLength += part.length + 1;
         line = line.slice(part.length).trimStart();
       }
@@ -137,13 +134,8 @@
       if (this.items.length >= this.maxItems) return null;
       const name = bj.nameOf(element, role);
       // A heading that the element's own name repeats needs no line of its own.
-      if (this.pending.length && this.pending.at(-1).heading && name.includes(this.pending.at(-1).heading)) {
-        this.headings.add(this.pending.pop().heading);
-      }
-      for (const structure of this.pending) {
-        this.items.push(structure);
-        this.headings.add(structure.heading);
-      }
+      if (this.pending.length && this.pending.at(-1).heading && name.includes(this.pending.at(-1).heading)) this.pending.pop();
+      for (const structure of this.pending) this.items.push(structure);
       this.pending.length = 0;
       const rest = bj.valueOf(element, role) + bj.targetOf(element) + bj.statesOf(element, role, this.active);
       const hint = name || (rest.includes(' -> ') ? '' : bj.hintOf(element));
@@ -478,32 +470,19 @@
     const items = select(walk, maxLines);
     tellApart(items);
     const lines = [], frames = [], whole = new Map();
-    const kept = walk.find ? walk.text.map(() => true) : worthReading(walk);
-    const before = text => kept.slice(0, text).filter(Boolean).length;
     for (const item of items) {
       const below = !walk.find && item.below;
       const line = bj.bound(below ? bj.lineOf({ ...item, inRow: '' }) : bj.lineOf(item), 700);
       if (!item.structure) whole.set(bj.refOf(item), below ? bj.bound(bj.lineOf(item), 700) : line);
-      if (item.frame >= 0) frames.push({ ref: bj.refOf(item), line: lines.length, text: before(item.frame), window: windowOf(item.element) });
+      if (item.frame >= 0) frames.push({ ref: bj.refOf(item), line: lines.length, text: item.frame, window: windowOf(item.element) });
       lines.push([item.structure ? 0 : bj.refOf(item), below ? item.below.indent + 1 : item.indent, line]);
     }
     const shown = items.reduce((n, item) => n + (item.structure ? 0 : 1), 0);
     bj.watch?.();
     return {
       url: bj.bound(bj.clean(location.href), 500), title: bj.bound(bj.clean(dom.title(document).slice(0, 2000)), 200),
-      text: walk.text.filter((_, i) => kept[i]), lines, whole, frames, windows: length, total: walk.total, cut: cutOf(walk, shown), next: bj.next,
+      text: walk.text, lines, whole, frames, windows: length, total: walk.total, cut: cutOf(walk, shown), next: bj.next,
     };
-  };
-  // A heading with nothing to read below it need not be in `text` when it is among the elements.
-  const worthReading = ({ text, titles, headings }) => {
-    const kept = [];
-    let below = 0;
-    for (let i = text.length - 1; i >= 0; i--) {
-      const level = titles.has(i) ? text[i].indexOf(' ') : 0;
-      kept[i] = !(level && below <= level && headings.has(titles.get(i)));
-      if (kept[i]) below = level || Infinity;
-    }
-    return kept;
   };
   const windowOf = e => {
     const inside = e.contentWindow;

@@ -159,16 +159,22 @@ async fn reload(page: &Page) -> Result<Browsed, Problem> {
     travel(page, "Page.reload", json!({})).await
 }
 
-/// Sends input and waits until the page has taken it.
+/// Sends input and waits until the page has taken it, as the browser or the page itself says.
 async fn input(page: &Page, events: Vec<(&str, Value)>) -> Result<(), Problem> {
     let session = page.session()?;
     page.acted()?;
     let sent: Vec<_> =
         events.into_iter().map(|(method, event)| page.cdp.send(&session, method, event)).collect();
-    for event in sent {
-        event.raw().await.map_err(refused)?;
+    let taken = async {
+        for event in sent {
+            event.raw().await.map_err(refused)?;
+        }
+        Ok(())
+    };
+    tokio::select! {
+        taken = taken => taken,
+        _ = page.told_of_input() => Ok(()),
     }
-    Ok(())
 }
 
 /// What lies over a frame, at a point of the tab; the walker looks only at what is in a frame.

@@ -173,24 +173,28 @@ impl Page {
         Ok(())
     }
 
-    /// Waits until the page says what became of the input that it was told to expect, or asks. Says whether that missed.
+    /// Waits until the page says what became of the input that it was told to expect: whether that missed. For ever, if none is.
+    pub(super) async fn told_of_input(&self) -> bool {
+        let told = self.shared.until(|state| {
+            let Some(tab) = state.tab(self.number) else { return Some(false) };
+            tab.dealt.filter(|dealt| Some(dealt.id) == tab.expected).map(|dealt| dealt.missed)
+        });
+        told.await
+    }
+
+    /// The same of a page that may not say it, and is asked then.
     pub(super) async fn dealt(&self) -> Result<bool, Problem> {
-        let Some(id) = self.tab(|tab| tab.expected)? else { return Ok(false) };
-        let number = self.number;
-        let dealt = || {
-            self.shared.until(|state| {
-                let Some(tab) = state.tab(number) else { return Some(false) };
-                tab.dealt.filter(|dealt| dealt.id == id).map(|dealt| dealt.missed)
-            })
-        };
-        if let Ok(missed) = timeout(TELL_PATIENCE, dealt()).await {
+        if self.tab(|tab| tab.expected.is_none())? {
+            return Ok(false);
+        }
+        if let Ok(missed) = timeout(TELL_PATIENCE, self.told_of_input()).await {
             return Ok(missed);
         }
         tokio::select! {
-            missed = dealt() => Ok(missed),
+            missed = self.told_of_input() => Ok(missed),
             described = self.describe() => {
                 described?;
-                self.tab(|tab| tab.dealt.is_some_and(|dealt| dealt.id == id && dealt.missed))
+                self.tab(|tab| tab.dealt.is_some_and(|dealt| Some(dealt.id) == tab.expected && dealt.missed))
             }
         }
     }
