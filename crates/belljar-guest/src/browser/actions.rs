@@ -172,7 +172,8 @@ async fn input(page: &Page, events: Vec<(&str, Value)>) -> Result<(), Problem> {
         Ok(())
     };
     tokio::select! {
-        taken = taken => taken,
+        // What has closed its own tab has taken it.
+        taken = taken => if page.session().is_ok() { taken } else { Ok(()) },
         _ = page.told_of_input() => Ok(()),
     }
 }
@@ -198,7 +199,7 @@ async fn click(page: &Page, target: &str, double: bool, button: MouseButton) -> 
     for _ in 0..AIMS {
         let found = page.aim(target, "click", false, ("pointerup", presses)).await?.into_problem()?;
         press_mouse(page, &found, double, button).await?;
-        if !page.dealt().await? {
+        if !page.dealt().await {
             return Ok(Browsed { matched: found.matched, ..Browsed::default() });
         }
     }
@@ -249,7 +250,7 @@ async fn type_into(
         page.tab(|tab| tab.expected = None)?;
     }
     write(page, &found, text, submit, append).await?;
-    page.dealt().await?;
+    page.dealt().await;
     Ok(Browsed { matched: found.matched, ..Browsed::default() })
 }
 

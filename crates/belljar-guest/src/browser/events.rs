@@ -126,6 +126,9 @@ fn target(state: &mut State, cdp: &Cdp, parent: &str, name: &str, params: &Value
 }
 
 fn page(state: &mut State, cdp: &Cdp, session: &str, name: &str, params: &Value) {
+    if name == "windowOpen" {
+        state.due = state.due.saturating_add(1);
+    }
     if name == "windowOpen" && state.opening.len() < MAX_TABS {
         state.opening.push_back(address(text(params, "url")));
     }

@@ -18,6 +18,8 @@ use super::{
 const WORLD_PATIENCE: Duration = Duration::from_millis(500);
 /// Input that the browser has delivered is dealt with by then, or the page does not say so.
 const TELL_PATIENCE: Duration = Duration::from_millis(5);
+/// A window that a page opened is there by then, or was not allowed.
+const WINDOW_PATIENCE: Duration = Duration::from_millis(500);
 /// A page that is busy is not asked for its title for longer.
 const TITLE_PATIENCE: Duration = Duration::from_millis(250);
 /// A navigation that was asked for starts soon, or never.
@@ -182,20 +184,19 @@ impl Page {
         told.await
     }
 
-    /// The same of a page that may not say it, and is asked then.
-    pub(super) async fn dealt(&self) -> Result<bool, Problem> {
-        if self.tab(|tab| tab.expected.is_none())? {
-            return Ok(false);
+    /// The same of a page that may not say it, and is asked then. One that has closed itself was not missed.
+    pub(super) async fn dealt(&self) -> bool {
+        if self.tab(|tab| tab.expected.is_none()).unwrap_or(true) {
+            return false;
         }
         if let Ok(missed) = timeout(TELL_PATIENCE, self.told_of_input()).await {
-            return Ok(missed);
+            return missed;
         }
+        let missed =
+            |tab: &mut Tab| tab.dealt.is_some_and(|dealt| Some(dealt.id) == tab.expected && dealt.missed);
         tokio::select! {
-            missed = self.told_of_input() => Ok(missed),
-            described = self.describe() => {
-                described?;
-                self.tab(|tab| tab.dealt.is_some_and(|dealt| Some(dealt.id) == tab.expected && dealt.missed))
-            }
+            missed = self.told_of_input() => missed,
+            described = self.describe() => described.and_then(|()| self.tab(missed)).unwrap_or_default(),
         }
     }
 
@@ -269,6 +270,10 @@ impl Page {
 
     /// After something was done: a navigation that began is waited for, anything else is the next call's to wait for.
     pub(super) async fn conclude(&self) -> Result<(), Problem> {
+        let opened = self.shared.until(|state| (state.due == 0).then_some(()));
+        if timeout(self.budget(WINDOW_PATIENCE), opened).await.is_err() {
+            self.shared.state.borrow_mut().due = 0;
+        }
         if !self.tab(|tab| tab.expected.is_some() && tab.dealt.map(|dealt| dealt.id) == tab.expected)? {
             self.describe().await?;
         }

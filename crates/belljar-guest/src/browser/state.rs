@@ -223,6 +223,8 @@ pub(super) struct State {
     next_tab: u32,
     notes: Vec<(String, u32)>,
     pub(super) downloads: HashMap<String, String>,
+    /// Windows that pages have opened and the browser has not told of.
+    pub(super) due: u32,
     /// Addresses of windows that are about to open.
     pub(super) opening: VecDeque<String>,
     /// Tabs that have to go as soon as they are set up, by session: one that is closed before may take its process along,
@@ -253,6 +255,7 @@ impl State {
     /// Returns the target of the tab that has to go for it now.
     pub(super) fn add_tab(&mut self, target: &str, session: &str, url: &str) -> Option<String> {
         self.next_tab += 1;
+        self.due = self.due.saturating_sub(1);
         let number = self.next_tab;
         let opening = if url.is_empty() { self.opening.pop_front() } else { None };
         let url = opening.as_deref().unwrap_or(url);

@@ -554,3 +554,19 @@ fn frames_are_shown_where_they_are_whenever_they_came() {
         }
     });
 }
+
+#[test]
+fn a_click_may_close_its_own_tab() {
+    with_browser(no_pages, async |bench| {
+        for _ in 0..3 {
+            let write = "window.open().document.write(`<button onclick=window.close()>Close</button>`)";
+            bench.show(&format!("<button id=a onclick='{write}'>Open</button>")).await;
+            let opened = bench.click("#a").await.tabs;
+            let last = opened.last().unwrap().index;
+            assert_ne!(last, opened[0].index);
+            bench.ok(Browse::Tabs { select: Some(last), close: None, open: None }).await;
+            bench.click("button").await;
+            bench.ok(Browse::Tabs { select: Some(opened[0].index), close: None, open: None }).await;
+        }
+    });
+}
