@@ -81,7 +81,7 @@ def measure(rounds, names, peers):
     port = launch.serve()
     tools = [Belljar(BELLJAR)] + [peer(CACHE, CHROMIUM, port) for peer in peers]
     figures = {(tool.name, name, step): [] for tool in tools for name in names for step in STEPS}
-    read, lost = {}, {}
+    read, bare, lost = {}, {}, {}
     try:
         for number in range(rounds + 1):
             order = tools[number % len(tools):] + tools[:number % len(tools)]
@@ -100,14 +100,18 @@ def measure(rounds, names, peers):
                         figures[tool.name, name, step].append(seconds * 1000)
                     if (tool.name, name) not in read:
                         tool.snapshot()
-                        read[tool.name, name] = tool.read
                         gone = missing(tool, PAGES[name])
                         lost[tool.name, name] = check_folded(tool, PAGES[name], gone) if tool is tools[0] else sum(gone.values())
+                        read[tool.name, name] = tool.whole()
+                        bare[tool.name, name] = tool.elements()
             print(f"round {number} of {rounds}", file=sys.stderr)
     finally:
         for tool in tools:
             tool.close()
-    counts = collections.defaultdict(lambda: math.inf, zip(read, tokens(read.values())))
+    bare = {key: text for key, text in bare.items() if text is not None}
+    counted = tokens([*read.values(), *bare.values()])
+    counts = collections.defaultdict(lambda: math.inf, zip(read, counted))
+    counts.update({(*key, "elements"): count for key, count in zip(bare, counted[len(read):])})
     lost = collections.defaultdict(lambda: math.inf, lost)
     return [tool.name for tool in tools], {key: statistics.median(values or [math.inf]) for key, values in figures.items()}, counts, lost
 
@@ -139,6 +143,8 @@ def report(tools, names, figures, counts, lost):
         share = counts[ours, name] / best
         met = goal(f"{name}, tokens: {share:.2f} of the leanest (wanted 0.50)", share <= .5)
         lines.append(f"| {name} | tokens | " + " | ".join(f"{counts[tool, name]:,}".replace("inf", "–") for tool in tools) + f" | {1 / share:.1f} × | {met} |")
+        shown = (counts[tool, name, "elements"] for tool in tools)
+        lines.append(f"| {name} | elements alone | " + " | ".join(f"{count:,}".replace("inf", "–") for count in shown) + " | | |")
         met = goal(f"{name}, without a ref: {lost[ours, name]} of {sum(PAGES[name].usable.values()):,}", lost[ours, name] == 0)
         lines.append(f"| {name} | without a ref | " + " | ".join(f"{lost[tool, name]:,}".replace("inf", "–") for tool in tools) + f" | | {met} |")
     return lines, goals

@@ -87,6 +87,15 @@ class Tool:
             return found[1]
         raise LookupError(f"{self.name} shows no {name!r}:\n{self.text[:2000]}")
 
+    def whole(self):
+        """What a model has to be given to know all that `snapshot` of ours says: text, elements, where links lead."""
+        self.snapshot()
+        return self.read
+
+    def elements(self):
+        """The same without the page's text, where that can be had."""
+        return None
+
     def close(self):
         self.mcp.close()
 
@@ -115,6 +124,10 @@ class Belljar(Tool):
         took = self.call("browser_snapshot")
         self.read, self.text = self.text, self.result["structuredContent"]["elements"]
         return took
+
+    def elements(self):
+        self.call("browser_snapshot", maxTextLen=0)
+        return self.text
 
     def find(self, words):
         self.call("browser_find", text=words)
@@ -207,6 +220,17 @@ class AgentBrowser(Tool):
 
     def type(self, ref, text):
         return self.call("agent_browser_fill", selector="@" + ref, text=text)
+
+    def whole(self):
+        # Its snapshots have no text but names and headings, and by default no addresses.
+        self.call("agent_browser_snapshot", includeUrls=True)
+        elements = self.text
+        self.call("agent_browser_read")
+        return elements + "\n" + self.text
+
+    def elements(self):
+        self.snapshot()
+        return self.read
 
     def close(self):
         # Its browser lives in a process of its own.

@@ -17,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PAGES = HERE / "pages"
 SOURCES = HERE.parent.parent / "crates" / "belljar-guest" / "browser"
-ORDER = ["text.js", "names.js", "snapshot.js", "actions.js", "extract.js"]
+ORDER = ["text.js", "names.js", "snapshot.js", "actions.js", "input.js", "extract.js"]
 PATIENCE = 60
 CHROMIUMS = [
     "/usr/lib/chromium/chromium-headless-shell",

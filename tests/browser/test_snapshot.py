@@ -26,7 +26,7 @@ class Lines(PageTest):
             '<input aria-label=J aria-invalid=true readonly>': 'textbox "J" [invalid] [readonly]',
             '<a href="/k" aria-current=page>K</a>': 'link "K" -> /k [current]',
             '<input type=password aria-label=L value=secret>': 'textbox "L" [filled]',
-            '<input type=range aria-label=M min=1 max=9 value=4>': 'slider "M" = "4" {1..9}',
+            '<input type=range aria-label=M min=1 max=9 value=4>': 'slider "M" = 4 {1..9}',
             '<select aria-label=N><option>x<option selected>y</select>': 'combobox "N" = "y" {x | y}',
             '<select multiple aria-label=O><option selected>x<option selected>y</select>': 'listbox "O" = "x, y" {x | y}',
             '<div contenteditable aria-label=P>Hello <b>you</b></div>': 'textbox "P" = "Hello you"',
@@ -109,6 +109,19 @@ class Lines(PageTest):
             '[ref_1] button "Edit" in "Ann"', '[ref_2] button "Edit" in "Bob"',
             '[ref_3] button "Open" in "0 | Customer 0"', '[ref_4] button "Open" in "1 | Customer 1"'])
 
+    def test_what_follows_a_name_of_its_own_in_a_row_is_below_it(self):
+        row = '<tr><td><a href=/{0}>#{0}</a><td>Ann<td><button>Edit</button> <button>Archive</button>'
+        page = self.show("<table>" + row.format(1) + row.format(2) + "</table>")
+        shown = [" " * indent + line for _, indent, line in page.snapshot()["lines"]]
+        self.assertEqual(shown, [
+            '[ref_1] link "#1" -> /1', ' [ref_2] button "Edit"', ' [ref_3] button "Archive"',
+            '[ref_4] link "#2" -> /2', ' [ref_5] button "Edit"', ' [ref_6] button "Archive"'])
+        self.assertEqual(page.lines(find="Edit"), ['[ref_2] button "Edit" in "#1"', '[ref_5] button "Edit" in "#2"'])
+        page.page("document.querySelectorAll('button')[2].disabled = true")
+        changes = page.call("changes")
+        self.assertEqual([line for _, line, _ in changes["changed"]], ['[ref_5] button "Edit" [disabled] in "#2"'])
+        self.assertEqual((changes["added"], changes["removed"]), ([], []))
+
     def test_modal_dialogs_hide_the_page_behind(self):
         snapshot = self.show('<button>Behind</button><dialog id=d><p>Sure?</p><button>Yes</button></dialog><script>d.showModal()</script>').snapshot()
         self.assertEqual([line for _, _, line in snapshot["lines"]], ['dialog:', '[ref_1] button "Yes" [focused]'])
@@ -178,7 +191,7 @@ class Find(PageTest):
     def test_find_leads_into_frames(self):
         self.show('<iframe srcdoc="<button>In</button>"></iframe><iframe width=1 height=1 src="about:blank"></iframe><button>Out</button>')
         snapshot = self.page.snapshot(find="in a frame")
-        self.assertEqual(snapshot["frames"], [{"ref": 1, "line": 0, "text": 0}])
+        self.assertEqual(snapshot["frames"], [{"ref": 1, "line": 0, "text": 0, "window": 0}])
 
     def test_find_misses_nothing_in_rows(self):
         self.show('<span id=out>Outside</span><ul><li><a href=/1>Cust<b>omer</b> One</a><li><input aria-label=A value=typed><li><button aria-labelledby=out>x</button>'
@@ -267,7 +280,7 @@ class Trees(PageTest):
         other = self.site.url("corpus/buttons.html", host="localhost")
         snapshot = self.show(f'<p>before</p><iframe title=One srcdoc="<button>x</button>"></iframe><p>after</p><iframe src="{other}"></iframe>').snapshot()
         self.assertEqual(snapshot["lines"][0][2], '[ref_1] iframe "One"')
-        self.assertEqual(snapshot["frames"], [{"ref": 1, "line": 0, "text": 1}, {"ref": 2, "line": 1, "text": 2}])
+        self.assertEqual(snapshot["frames"], [{"ref": 1, "line": 0, "text": 1, "window": 0}, {"ref": 2, "line": 1, "text": 2, "window": 1}])
         node = self.page.evaluate("__bj.element(1)", value=False)["objectId"]
         frame = self.page.send("DOM.describeNode", objectId=node)["node"]["frameId"]
         self.page.enter(frame)

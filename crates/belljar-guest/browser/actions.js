@@ -1,8 +1,9 @@
 // Getting ready to act, as a person does: look for it, wait until it can be used, bring it into view, aim.
 //
 // A target is `ref_5` or a CSS selector (the first visible match counts). All of these return plain values or promises of them.
-// bj.prepare(target, mode, {budget = 5000, first, append}) → promise
+// bj.prepare(target, mode, {budget = 5000, first, append, expect}) → promise
 //   mode: click | hover | focus | select | upload
+//   expect: of input.js, when the input comes next. Where that hits is seen again then, so nothing is waited for that might still move.
 //   {x, y, what, ref, matched?, healed?, checked?, edit?}   a point in this frame's viewport that really hits the element;
 //     what: `button "Sign in"`; matched: how many the selector matched, if several; healed: the ref's element was replaced by
 //     its equal; checked: of a box or radio; edit, for mode focus: "text" or "rich" (focused, its content selected, or the
@@ -39,26 +40,36 @@
   const STILL = /^(data-|aria-|value$|title$|href$|checked$)/;
   const mayShift = ({ type, target, attributeName }) => !(type === 'attributes' && STILL.test(attributeName)) &&
     !(dom.head(document) && dom.contains(dom.head(document), target));
-  const observer = new MutationObserver(records => {
+  let additions = 0;
+  const note = records => {
     changed = performance.now();
+    if (records.some(({ addedNodes }) => addedNodes.length)) additions++;
     if (records.length < 50 && !records.some(mayShift)) return;
     if (changed - shifted < AGAIN) moved = changed;
     shifted = changed;
-  });
+  };
+  const observer = new MutationObserver(note);
+  // How often something came to what is watched.
+  bj.additions = () => {
+    const records = observer.takeRecords();
+    if (records.length) note(records);
+    return additions;
+  };
   bj.watch = (root = document) => {
     if (!watched.has(root)) {
       watched.set(root, performance.now());
       observer.observe(root, { childList: true, subtree: true, attributes: true, characterData: true });
-      const note = () => { moved = performance.now(); };
+      const move = () => { moved = performance.now(); };
       for (const event of ['scroll', 'load', 'toggle', 'transitionrun', 'animationstart']) {
-        dom.addListener(root, event, note, { capture: true, passive: true });
+        dom.addListener(root, event, move, { capture: true, passive: true });
       }
     }
     return watched.get(root);
   };
+  const isMoving = () => document.readyState !== 'complete' || performance.now() - moved < REST || document.getAnimations().length > 0;
   const atRest = element => {
     const now = performance.now();
-    if (document.readyState !== 'complete' || now - moved < REST || document.getAnimations().length) return false;
+    if (isMoving()) return false;
     let rest = true;
     for (let root = dom.root(element); ; root = dom.root(root.host)) {
       if (now - bj.watch(root) < REST) rest = false;
@@ -160,6 +171,7 @@
     }
     return hit;
   };
+  const hitOf = event => hitAt(event.clientX, event.clientY);
   const ACTIVE = 'a[href],button,label,summary,[role=button],[role=link],[role=tab],[role=menuitem],[role=option],[onclick]';
   const lands = (hit, element, mode) => {
     if (!hit) return false;
@@ -224,7 +236,7 @@
   };
 
   const BLOCKS = ['center', 'nearest', 'start', 'end'];
-  const look = async (target, mode, attempt) => {
+  const look = async (target, mode, attempt, expect) => {
     const found = resolve(target);
     if (found.problem) return found;
     let { element } = found;
@@ -242,14 +254,15 @@
     if (mode === 'focus' && (element.readOnly || dom.attr(element, 'aria-readonly') === 'true')) {
       return { ...about, problem: 'disabled', by: 'readonly' };
     }
-    if (!await stable(aimed)) return { ...about, problem: 'moving' };
+    // Text finds the field that has the focus, wherever it goes.
+    if (mode !== 'focus' && !(expect && !isMoving()) && !await stable(aimed)) return { ...about, problem: 'moving' };
     let point = aim(aimed, mode);
     if (point.x === undefined) {
       const block = BLOCKS[attempt % BLOCKS.length];
       const before = boxKey(aimed);
       dom.scrollIntoView(aimed, { block, inline: block === 'start' || block === 'end' ? 'nearest' : block, behavior: 'instant' });
       if (boxKey(aimed) !== before) {
-        await frame();
+        if (mode !== 'focus' && !expect) await frame();
         seen.delete(aimed);
       }
       point = aim(aimed, mode);
@@ -262,7 +275,7 @@
         if (other.x !== undefined) point = other;
       }
     }
-    if (point.x !== undefined) return { ...about, ...point };
+    if (point.x !== undefined) return { ...about, aimed, ...point };
     if (getComputedStyle(aimed).pointerEvents === 'none') return { ...about, problem: 'disabled', by: 'pointer-events: none' };
     // Nothing or what it is in lies there: it is cut off.
     if (!point.cover || holds(point.cover, aimed)) return { ...about, problem: 'hidden' };
@@ -313,12 +326,12 @@
   const PATIENCE = {
     bad_selector: 0, not_editable: 0, not_upload: 0, not_select: 0, stale: 300, disabled: 1500, covered: 1500, hidden: 2000,
   };
-  bj.prepare = async (target, mode = 'click', { budget = 5000, first, append = false } = {}) => {
+  bj.prepare = async (target, mode = 'click', { budget = 5000, first, append = false, expect = null } = {}) => {
     bj.reserve(first);
     const began = performance.now();
     for (let attempt = 0; ; attempt++) {
-      const state = await look(target, mode, attempt);
-      const { element, ...rest } = state;
+      const state = await look(target, mode, attempt, expect);
+      const { element, aimed, ...rest } = state;
       if (!state.problem) {
         const answer = { ...rest, what: describe(element), next: bj.next };
         const native = element instanceof HTMLInputElement && (element.type === 'checkbox' || element.type === 'radio');
@@ -326,6 +339,7 @@
         else if (dom.has(element, 'aria-checked')) answer.checked = dom.attr(element, 'aria-checked') === 'true';
         if (mode === 'focus') answer.edit = focusOn(element, append);
         if (mode === 'upload') bj.uploadTarget = element;
+        bj.expect(expect && { ...expect, hits: mode === 'click' && (event => lands(hitOf(event), aimed, mode)) });
         return answer;
       }
       const spent = performance.now() - began;

@@ -264,7 +264,8 @@
   // ` = "value"` and what may be chosen, or nothing.
   bj.valueOf = (e, role) => {
     const tag = dom.tag(e);
-    const show = (value, max = 120) => value ? ' = ' + bj.quote(value, max) : '';
+    // A number needs no quotes.
+    const show = (value, max = 120) => value ? ' = ' + (/^-?\d{1,15}(\.\d{1,15})?$/.test(value) ? value : bj.quote(value, max)) : '';
     if (tag === 'select') return show([...e.selectedOptions].slice(0, 10).map(option => option.label).join(', ')) + listOptions(e);
     if (tag === 'textarea') return show(e.value);
     if (tag === 'input') {
@@ -323,7 +324,7 @@
       const url = new URL(href, document.baseURI);
       if (url.protocol === 'javascript:') return '';
       const local = url.protocol === 'file:' && location.protocol === 'file:';
-      shown = local ? href.trim() : url.origin !== location.origin || url.origin === 'null' ? url.href
+      shown = local ? href.trim() : url.origin !== origin || url.origin === 'null' ? url.href
         : href.trim().startsWith('#') ? url.hash : url.pathname + url.search + url.hash;
     } catch {
       shown = href;

@@ -9,14 +9,17 @@
 //   result: {
 //     url, title,
 //     text:   ["# Title", "A paragraph", "- item", "a | b | c", …]   what is read; lines of nothing but elements left out
-//     lines:  [[ref, indent, line], …]   `[ref_1] button "Sign in"` under `main:` and `# Title` (whose ref is 0)
-//     frames: [{ref, line, text}]        iframes: their content belongs after lines[line] and before text[text]
+//     lines:  [[ref, indent, line], …]   `[ref_1] button "Sign in"` under `main:` and `# Title` (whose ref is 0); what is in a row,
+//                                        under the first of it
+//     frames: [{ref, line, text, window}]  iframes: their content belongs after lines[line] and before text[text]; window[…] or null
+//     windows: how many frames the document has, without those in shadow roots
 //     total:  elements found;  cut: what was left out, in words, or null;  next: the next free number
 //   }
 // bj.changes(options) → JSON string, against the last snapshot or changes (options as given then, unless given here):
 //   {url, title, added: [[ref, line]], removed: [[ref, line]], changed: [[ref, line, was]],
 //    text: {added: [line], removed: [line]}, cut, next}, bounded; without a last one everything is added
-// bj.element(number) → the element of a ref, or null. bj.addRoot(shadowRoot): closed roots, handed in by the guest.
+// bj.element(number) → the element of a ref, or null. bj.addRoot(shadowRoot): closed roots, handed in by the guest, of
+// what bj.hosts(max) tells.
 (bj => {
   if (bj.snapshot) return;
   const { dom } = bj;
@@ -331,9 +334,13 @@
       this.total--;
     }
     inContext(from, line) {
+      let first = null;
       for (let i = from; i < this.items.length; i++) {
         const item = this.items[i];
-        if (!item.structure && !item.context) item.context = line;
+        if (item.structure || item.context) continue;
+        item.context = line;
+        item.below = first;
+        first ??= item;
       }
     }
 
@@ -423,6 +430,8 @@
       const shown = new Set(first).size === first.length ? first : wheres;
       same.forEach((item, i) => { if (shown[i]) item.inRow = ' in ' + bj.quote(shown[i], 50); });
     }
+    // Below the first of its row, which no other is called like, it is told apart by that.
+    for (const item of items) if (item.below && (!item.inRow || item.below.inRow)) item.below = null;
   };
   const select = (walk, maxLines) => {
     if (!walk.find) return walk.items;
@@ -460,21 +469,28 @@
     const maxLines = options.maxLines ?? 400;
     const items = select(walk, maxLines);
     tellApart(items);
-    const lines = [], frames = [];
+    const lines = [], frames = [], whole = new Map();
     for (const item of items) {
-      const line = bj.bound(bj.lineOf(item), 700);
-      if (item.frame >= 0) frames.push({ ref: bj.refOf(item), line: lines.length, text: item.frame });
-      lines.push([item.structure ? 0 : bj.refOf(item), item.indent, line]);
+      const below = !walk.find && item.below;
+      const line = bj.bound(below ? bj.lineOf({ ...item, inRow: '' }) : bj.lineOf(item), 700);
+      if (!item.structure) whole.set(bj.refOf(item), below ? bj.bound(bj.lineOf(item), 700) : line);
+      if (item.frame >= 0) frames.push({ ref: bj.refOf(item), line: lines.length, text: item.frame, window: windowOf(item.element) });
+      lines.push([item.structure ? 0 : bj.refOf(item), below ? item.below.indent + 1 : item.indent, line]);
     }
     const shown = items.reduce((n, item) => n + (item.structure ? 0 : 1), 0);
     bj.watch?.();
     return {
       url: bj.bound(bj.clean(location.href), 500), title: bj.bound(bj.clean(dom.title(document).slice(0, 2000)), 200),
-      text: walk.text, lines, frames, total: walk.total, cut: cutOf(walk, shown), next: bj.next,
+      text: walk.text, lines, whole, frames, windows: length, total: walk.total, cut: cutOf(walk, shown), next: bj.next,
     };
   };
+  const windowOf = e => {
+    const inside = e.contentWindow;
+    for (let i = 0; inside && i < Math.min(length, 500); i++) if (globalThis[i] === inside) return i;
+    return null;
+  };
   const remember = taken => {
-    last = { text: taken.text, lines: new Map(taken.lines.filter(([ref]) => ref).map(([ref, , line]) => [ref, line])) };
+    last = { text: taken.text, lines: taken.whole };
   };
 
   bj.snapshot = (options = {}) => {
@@ -483,7 +499,7 @@
       remember(taken);
       lastOptions = options;
     }
-    return JSON.stringify(taken);
+    return JSON.stringify({ ...taken, whole: undefined });
   };
 
   const MAX_CHANGES = 60;
@@ -500,10 +516,8 @@
     const taken = take({ ...lastOptions, first: undefined, ...options, find: undefined });
     const was = last || { text: [], lines: new Map() };
     const added = [], removed = [], changed = [];
-    const now = new Map();
-    for (const [ref, , line] of taken.lines) {
-      if (!ref) continue;
-      now.set(ref, line);
+    const now = taken.whole;
+    for (const [ref, line] of now) {
       const old = was.lines.get(ref);
       if (old === undefined) added.push([ref, line]);
       else if (old !== line) changed.push([ref, line, old]);

@@ -7,7 +7,11 @@
   if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', () => bj.watch(), { once: true });
   else bj.watch();
   if (window !== top || !globalThis.belljarTold) return;
-  const tell = () => belljarTold(JSON.stringify([location.href, bj.dom.title(document).slice(0, 1000)]));
+  const tell = () => {
+    // A page of usual size is laid out by then, so that whoever reads it next need not wait for that.
+    if (bj.dom.all(document, '*').length < 5000) bj.dom.box(bj.dom.html(document));
+    belljarTold(bj.whereabouts());
+  };
   // Listens last of all, so that what the page does when it is loaded has been done.
   const listen = () => {
     if (document.readyState === 'complete') addEventListener('load', tell, { once: true });

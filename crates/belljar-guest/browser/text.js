@@ -1,10 +1,10 @@
 // The walker: what Belljar knows of a page, read by scripts in an isolated world that the page cannot reach.
 //
 // The guest joins the files in this order and evaluates the result once per document:
-//   text.js  names.js  snapshot.js  actions.js  extract.js
+//   text.js  names.js  snapshot.js  actions.js  input.js  extract.js  start.js
 // All they share hangs on `__bj`; evaluating them again changes nothing. The interface is documented where it is
 // defined: snapshot.js (snapshot, changes, addRoot, element), actions.js (prepare, through, select, fill, scroll,
-// present, settled, quiet), extract.js (extract, marks).
+// present, settled, quiet), input.js (expect, missed), extract.js (extract, marks).
 //
 // This file: reading the DOM of a page that lies, and making its text safe to show.
 (bj => {
@@ -84,6 +84,29 @@
       else if (dom.connected(root)) live.push(root);
     }
     return live;
+  };
+  // Elements that may have a shadow root which scripts cannot see: custom ones, and empty ones that are seen. Each is told of once.
+  const PLAIN = 'div,span,section,article,aside,header,footer,nav,main,p';
+  const COMMON = 'td,tr,' + PLAIN + ',a,li,button,input,label,path,option,ul,ol,b,i,small,strong,em,img,svg,th,tbody,thead,table,form,' +
+    'select,textarea,h1,h2,h3,h4,h5,h6,br,script,style,link,meta,code,pre,g,dl,dt,dd,iframe,html,head,body,title';
+  const MAY_HOST = `:is(${PLAIN}):empty,:not(${COMMON})`;
+  const toldOf = new WeakSet();
+  let searched = null;
+  bj.hosts = max => {
+    const roots = [document, ...bj.knownRoots()];
+    for (const root of roots) bj.watch(root);
+    const now = bj.additions() + ' ' + roots.length;
+    if (now === searched) return [];
+    const found = [];
+    for (const e of roots.flatMap(root => [...dom.all(root, MAY_HOST)])) {
+      const custom = dom.tag(e).includes('-');
+      if (!custom && !dom.matches(e, PLAIN) || dom.openRoot(e) || toldOf.has(e)) continue;
+      if (found.length === max) return found;
+      toldOf.add(e);
+      if (custom || dom.visible(e)) found.push(e);
+    }
+    searched = now;
+    return found;
   };
   // The parent as rendered: through slots to the host of a shadow root.
   dom.up = node => {

@@ -12,7 +12,8 @@ const ELSEWHERE: &str = "/opt/browser";
 const FONT_CACHE: &str = "/var/cache/fontconfig";
 
 const FEATURES_OFF: &str = "Translate,OptimizationHints,MediaRouter,DialMediaRouteProvider,InterestFeedContentSuggestions,\
-                            CertificateTransparencyComponentUpdater,AutofillServerCommunication,GlobalMediaControls";
+                            CertificateTransparencyComponentUpdater,AutofillServerCommunication,GlobalMediaControls,\
+                            DeferRendererTasksAfterInput";
 
 /// Chromium's own sandbox is never turned off: there is no flag for that here.
 const FLAGS: [&str; 29] = [

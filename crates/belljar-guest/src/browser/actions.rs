@@ -23,6 +23,8 @@ const BEGIN_PATIENCE: Duration = Duration::from_secs(5);
 /// Nothing asked of the network for this long: idle.
 const IDLE: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(50);
+/// How often a click that would have hit something else is aimed anew.
+const AIMS: u32 = 3;
 const MAX_FIELDS: usize = 200;
 const MAX_UPLOADS: usize = 50;
 
@@ -35,6 +37,7 @@ pub(super) async fn perform(page: &Page, browse: Browse) -> Done {
             | Browse::Console { .. }
             | Browse::Network { .. }
     );
+    page.tab(|tab| tab.expected = None)?;
     if !goes {
         page.settle().await?;
     }
@@ -156,16 +159,23 @@ async fn reload(page: &Page) -> Result<Browsed, Problem> {
     travel(page, "Page.reload", json!({})).await
 }
 
-/// Sends input and waits until the page has taken it.
+/// Sends input and waits until the page has taken it, as the browser or the page itself says.
 async fn input(page: &Page, events: Vec<(&str, Value)>) -> Result<(), Problem> {
     let session = page.session()?;
     page.acted()?;
     let sent: Vec<_> =
         events.into_iter().map(|(method, event)| page.cdp.send(&session, method, event)).collect();
-    for event in sent {
-        event.raw().await.map_err(refused)?;
+    let taken = async {
+        for event in sent {
+            event.raw().await.map_err(refused)?;
+        }
+        Ok(())
+    };
+    tokio::select! {
+        // What has closed its own tab has taken it.
+        taken = taken => if page.session().is_ok() { taken } else { Ok(()) },
+        _ = page.told_of_input() => Ok(()),
     }
-    Ok(())
 }
 
 /// What lies over a frame, at a point of the tab; the walker looks only at what is in a frame.
@@ -185,9 +195,15 @@ async fn point_at(page: &Page, found: &Found) -> Result<(f64, f64), Problem> {
 }
 
 async fn click(page: &Page, target: &str, double: bool, button: MouseButton) -> Result<Browsed, Problem> {
-    let found = page.prepare(target, "click").await?;
-    press_mouse(page, &found, double, button).await?;
-    Ok(Browsed { matched: found.matched, ..Browsed::default() })
+    let presses = if double { 2 } else { 1 };
+    for _ in 0..AIMS {
+        let found = page.aim(target, "click", false, ("pointerup", presses)).await?.into_problem()?;
+        press_mouse(page, &found, double, button).await?;
+        if !page.dealt().await {
+            return Ok(Browsed { matched: found.matched, ..Browsed::default() });
+        }
+    }
+    Err(Problem::Moving { target: line_of(target, 300) })
 }
 
 async fn press_mouse(page: &Page, found: &Found, double: bool, button: MouseButton) -> Result<(), Problem> {
@@ -226,9 +242,21 @@ async fn type_into(
     submit: bool,
     append: bool,
 ) -> Result<Browsed, Problem> {
-    let found = page.look_for(target, "focus", append).await?.into_problem()?;
+    let last =
+        if submit || last_key(text).is_some() || text.is_empty() && !append { "keyup" } else { "input" };
+    let found = page.aim(target, "focus", append, (last, 1)).await?.into_problem()?;
+    if found.edit.as_deref() == Some("set") && !submit || text.is_empty() && append {
+        // Then there is no input to wait for.
+        page.tab(|tab| tab.expected = None)?;
+    }
     write(page, &found, text, submit, append).await?;
+    page.dealt().await;
     Ok(Browsed { matched: found.matched, ..Browsed::default() })
+}
+
+/// Pages that listen to keys and not to input hear the last one, when all is there.
+fn last_key(text: &str) -> Option<char> {
+    text.chars().next_back().filter(char::is_ascii_graphic)
 }
 
 /// Into the field that was found, which has the focus and, unless text is appended, all of it selected.
@@ -246,8 +274,7 @@ async fn write(page: &Page, found: &Found, text: &str, submit: bool, append: boo
             return Err(Problem::Invalid { message });
         }
     } else {
-        // Pages that listen to keys and not to input hear the last one, when all is there.
-        let last = text.chars().next_back().filter(|c| c.is_ascii_graphic() && !submit);
+        let last = last_key(text).filter(|_| !submit);
         let rest = last.map_or(text, |last| &text[..text.len() - last.len_utf8()]);
         if !rest.is_empty() {
             events.push(("Input.insertText", json!({ "text": rest })));

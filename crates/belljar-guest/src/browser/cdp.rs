@@ -162,7 +162,11 @@ impl Cdp {
             outgoing: RefCell::new(Some(outgoing)),
         });
         spawn_local(async move {
-            while let Some(message) = messages.recv().await {
+            while let Some(mut message) = messages.recv().await {
+                // What was said in one breath goes out in one.
+                while let Ok(more) = messages.try_recv() {
+                    message.extend_from_slice(&more);
+                }
                 if writer.write_all(&message).await.is_err() {
                     break;
                 }

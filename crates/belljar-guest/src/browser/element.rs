@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     page::Page,
+    state::Tab,
     text::{line_of, without_refs},
 };
 
@@ -129,10 +130,36 @@ impl Page {
 
     /// Waits until something can be done with the target. `mode` is one of the walker's.
     pub(super) async fn look_for(&self, target: &str, mode: &str, append: bool) -> Result<Found, Problem> {
+        self.look(target, mode, append, None).await
+    }
+
+    /// The same for input that comes at once, until the `count`th event of the kind `last`. The page says what became of it.
+    pub(super) async fn aim(
+        &self,
+        target: &str,
+        mode: &str,
+        append: bool,
+        (last, count): (&str, u32),
+    ) -> Result<Found, Problem> {
+        self.look(target, mode, append, Some((last, count))).await
+    }
+
+    async fn look(
+        &self,
+        target: &str,
+        mode: &str,
+        append: bool,
+        input: Option<(&str, u32)>,
+    ) -> Result<Found, Problem> {
         let frame = self.frame_of(target).await?;
         let first = self.tab(|tab| tab.next_ref)?;
         let budget = self.budget(PATIENCE).as_millis() as u64;
-        let options = json!({ "budget": budget, "first": first, "append": append });
+        let mut options = json!({ "budget": budget, "first": first, "append": append });
+        // Where a frame is drawn is not for the page in it to know.
+        if let Some((last, count)) = input.filter(|_| self.main().is_ok_and(|main| main == frame)) {
+            let id = self.tab(Tab::expect_input)?;
+            options["expect"] = json!({ "id": id, "last": last, "count": count });
+        }
         let question = format!("__bj.prepare({}, {}, {options})", json!(target), json!(mode));
         self.found(frame, target, &question).await
     }

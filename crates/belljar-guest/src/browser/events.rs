@@ -1,18 +1,24 @@
 //! What the browser tells, put into [`State`].
 
 use belljar_proto::MAX_TABS;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
     WALKER, WORLD,
     cdp::{Cdp, Event},
-    state::{Dialog, Frame, MAX_FRAMES, MAX_LOG_LINE, Navigating, Shared, State, Tab},
+    state::{Dealt, Dialog, MAX_LOG_LINE, Navigating, Shared, State, Tab},
     text::{address, line_of, said},
 };
 
-/// What the walker tells by itself, when a page has loaded. Only our world has it.
+/// What the walker tells by itself, when a page has loaded or dealt with input. Only our world has it.
 const TOLD: &str = "belljarTold";
+
+/// Address, title, and of input its number and whether it missed.
+#[derive(Deserialize)]
+struct Told(String, String, #[serde(default)] Option<u64>, #[serde(default)] bool);
+
 /// After so many alerts in a row the script is ended that makes them.
 const MAX_ALERTS: u32 = 20;
 /// As large as most screens that pages are made for.
@@ -81,9 +87,8 @@ fn target(state: &mut State, cdp: &Cdp, parent: &str, name: &str, params: &Value
                 "iframe" => {
                     let Some(&number) = state.sessions.get(parent) else { return };
                     if let Some(tab) = state.tab_mut(number)
-                        && (tab.frames.len() < MAX_FRAMES || tab.frames.contains_key(target))
+                        && let Some(frame) = tab.frame(target)
                     {
-                        let frame = tab.frames.entry(target.into()).or_default();
                         frame.session = session.into();
                         frame.context = None;
                         state.sessions.insert(session.into(), number);
@@ -121,6 +126,9 @@ fn target(state: &mut State, cdp: &Cdp, parent: &str, name: &str, params: &Value
 }
 
 fn page(state: &mut State, cdp: &Cdp, session: &str, name: &str, params: &Value) {
+    if name == "windowOpen" {
+        state.due = state.due.saturating_add(1);
+    }
     if name == "windowOpen" && state.opening.len() < MAX_TABS {
         state.opening.push_back(address(text(params, "url")));
     }
@@ -130,9 +138,11 @@ fn page(state: &mut State, cdp: &Cdp, session: &str, name: &str, params: &Value)
     let frame = text(params, "frameId");
     let is_main = frame == tab.target;
     match name {
-        "frameAttached" if tab.frames.len() < MAX_FRAMES => {
-            let parent = Some(text(params, "parentFrameId").to_owned());
-            tab.frames.insert(frame.into(), Frame { parent, session: session.into(), context: None });
+        "frameAttached" => {
+            if let Some(frame) = tab.frame(frame) {
+                frame.parent = Some(text(params, "parentFrameId").to_owned());
+                (frame.session, frame.context) = (session.into(), None);
+            }
         }
         // In a swap it goes on in another process.
         "frameDetached" if text(params, "reason") != "swap" => tab.remove_frame(frame),
@@ -177,10 +187,7 @@ fn page(state: &mut State, cdp: &Cdp, session: &str, name: &str, params: &Value)
 
 fn navigated(tab: &mut Tab, session: &str, frame: &Value) -> Option<String> {
     let id = text(frame, "id");
-    if !tab.frames.contains_key(id) && tab.frames.len() >= MAX_FRAMES {
-        return None;
-    }
-    let known = tab.frames.entry(id.into()).or_default();
+    let known = tab.frame(id)?;
     if known.session != session {
         known.context = None;
         known.session = session.into();
@@ -254,11 +261,15 @@ fn runtime(state: &mut State, cdp: &Cdp, session: &str, name: &str, params: &Val
         }
         "bindingCalled" if text(params, "name") == TOLD => {
             let context = params["executionContextId"].as_i64();
-            if let Ok((url, title)) = serde_json::from_str::<(String, String)>(text(params, "payload"))
+            if let Ok(Told(url, title, input, missed)) = serde_json::from_str(text(params, "payload"))
                 && context.is_some()
                 && tab.frames.get(&tab.target).is_some_and(|main| main.context == context)
             {
-                (tab.url, tab.title, tab.told) = (address(&url), said(&title, 500), true);
+                (tab.url, tab.title) = (address(&url), said(&title, 500));
+                match input {
+                    None => tab.told = true,
+                    Some(id) => tab.dealt = Some(Dealt { id, missed }),
+                }
             }
         }
         "consoleAPICalled" => {

@@ -36,6 +36,7 @@ const WALKER: &str = concat!(
     include_str!("../../browser/names.js"),
     include_str!("../../browser/snapshot.js"),
     include_str!("../../browser/actions.js"),
+    include_str!("../../browser/input.js"),
     include_str!("../../browser/extract.js"),
     include_str!("../../browser/start.js"),
 );

@@ -10,12 +10,16 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::{
     WALKER, WORLD,
     cdp::{Cdp, CdpError},
-    state::{Refs, Shared, Tab},
+    state::{Dealt, Refs, Shared, Tab},
     text::{address, line_of, said},
 };
 
 /// A document that was just opened has our world after this long, or will not have it by itself.
 const WORLD_PATIENCE: Duration = Duration::from_millis(500);
+/// Input that the browser has delivered is dealt with by then, or the page does not say so.
+const TELL_PATIENCE: Duration = Duration::from_millis(5);
+/// A window that a page opened is there by then, or was not allowed.
+const WINDOW_PATIENCE: Duration = Duration::from_millis(500);
 /// A page that is busy is not asked for its title for longer.
 const TITLE_PATIENCE: Duration = Duration::from_millis(250);
 /// A navigation that was asked for starts soon, or never.
@@ -153,19 +157,47 @@ impl Page {
         let asked = async {
             let (session, context) = self.world(&main).await?;
             let params = json!({
-                "expression": "[location.href, document.title.slice(0, 1000)]", "contextId": context,
+                "expression": "[location.href, document.title.slice(0, 1000), __bj.missed()]", "contextId": context,
                 "returnByValue": true,
             });
             self.cdp.call(&session, "Runtime.evaluate", params).await.map_err(refused)
         };
         // What does not answer keeps the title that was last seen.
         if let Ok(Ok(answer)) = timeout(TITLE_PATIENCE, asked).await
-            && let [Value::String(url), Value::String(title)] =
+            && let [Value::String(url), Value::String(title), Value::Bool(missed)] =
                 answer["result"]["value"].as_array().map(Vec::as_slice).unwrap_or_default()
         {
-            self.tab(|tab| (tab.url, tab.title) = (address(url), said(title, 500)))?;
+            self.tab(|tab| {
+                (tab.url, tab.title) = (address(url), said(title, 500));
+                tab.dealt = tab.expected.map(|id| Dealt { id, missed: *missed });
+            })?;
         }
         Ok(())
+    }
+
+    /// Waits until the page says what became of the input that it was told to expect: whether that missed. For ever, if none is.
+    pub(super) async fn told_of_input(&self) -> bool {
+        let told = self.shared.until(|state| {
+            let Some(tab) = state.tab(self.number) else { return Some(false) };
+            tab.dealt.filter(|dealt| Some(dealt.id) == tab.expected).map(|dealt| dealt.missed)
+        });
+        told.await
+    }
+
+    /// The same of a page that may not say it, and is asked then. One that has closed itself was not missed.
+    pub(super) async fn dealt(&self) -> bool {
+        if self.tab(|tab| tab.expected.is_none()).unwrap_or(true) {
+            return false;
+        }
+        if let Ok(missed) = timeout(TELL_PATIENCE, self.told_of_input()).await {
+            return missed;
+        }
+        let missed =
+            |tab: &mut Tab| tab.dealt.is_some_and(|dealt| Some(dealt.id) == tab.expected && dealt.missed);
+        tokio::select! {
+            missed = self.told_of_input() => missed,
+            described = self.describe() => described.and_then(|()| self.tab(missed)).unwrap_or_default(),
+        }
     }
 
     pub(super) fn is_navigating(&self) -> bool {
@@ -238,7 +270,13 @@ impl Page {
 
     /// After something was done: a navigation that began is waited for, anything else is the next call's to wait for.
     pub(super) async fn conclude(&self) -> Result<(), Problem> {
-        self.describe().await?;
+        let opened = self.shared.until(|state| (state.due == 0).then_some(()));
+        if timeout(self.budget(WINDOW_PATIENCE), opened).await.is_err() {
+            self.shared.state.borrow_mut().due = 0;
+        }
+        if !self.tab(|tab| tab.expected.is_some() && tab.dealt.map(|dealt| dealt.id) == tab.expected)? {
+            self.describe().await?;
+        }
         if self.is_navigating() {
             if self.arrive(self.budget(LOAD_PATIENCE)).await? {
                 self.shared.state.borrow_mut().note("the page is still loading");
@@ -282,15 +320,9 @@ impl Page {
             let mut frames = vec![tab.target.clone()];
             let mut at = 0;
             while at < frames.len() {
-                let parent = frames[at].clone();
-                let mut inside: Vec<_> = tab
-                    .frames
-                    .iter()
-                    .filter(|(id, f)| f.parent.as_deref() == Some(&parent) && !frames.contains(id))
-                    .map(|(id, _)| id.clone())
-                    .collect();
-                inside.sort();
-                frames.extend(inside);
+                let inside = tab.frames_in(&frames[at]).into_iter();
+                let new: Vec<_> = inside.filter(|id| !frames.contains(id)).collect();
+                frames.extend(new);
                 at += 1;
             }
             frames

@@ -25,22 +25,8 @@ const MAX_HOSTS: usize = 200;
 /// Closed roots in closed roots.
 const MAX_NESTED_ROOTS: usize = 4;
 
-/// Elements that may have a shadow root which scripts cannot see, each asked for once. While there are none, what is asked
-/// for is answered at once.
-const UNLESS_HOSTS: &str = r"(() => {
-  const seen = __bj.hosts ??= new WeakSet(), found = __bj.found = [];
-  const plain = new Set('div span section article aside header footer nav main p'.split(' '));
-  for (const root of [document, ...__bj.knownRoots()]) {
-    for (const e of root.querySelectorAll('*')) {
-      const custom = e.localName.includes('-');
-      if (!custom && (!plain.has(e.localName) || e.firstChild) || e.shadowRoot || seen.has(e)) continue;
-      if (found.length === LIMIT) break;
-      seen.add(e);
-      if (custom || e.checkVisibility()) found.push(e);
-    }
-  }
-  return found.length ? null : ANSWER;
-})()";
+/// While no element may have a shadow root that scripts cannot see, what is asked for is answered at once.
+const UNLESS_HOSTS: &str = "(found => found.length ? (__bj.found = found, null) : ANSWER)(__bj.hosts(LIMIT))";
 
 #[derive(Deserialize)]
 struct Walked {
@@ -48,6 +34,8 @@ struct Walked {
     text: Vec<String>,
     lines: Vec<(u64, usize, String)>,
     frames: Vec<FrameAt>,
+    /// Of the document, in the order of its frames.
+    windows: usize,
     cut: Option<String>,
     next: u64,
 }
@@ -58,6 +46,7 @@ struct FrameAt {
     number: u64,
     line: usize,
     text: usize,
+    window: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -129,17 +118,17 @@ impl Joined {
             if depth == 0 {
                 page.tab(|tab| tab.title = said(&walked.title, 500))?;
             }
-            if let Some(cut) = walked.cut {
-                self.cut.push(cut);
+            if let Some(cut) = &walked.cut {
+                self.cut.push(cut.clone());
             }
             self.lines_left = self.lines_left.saturating_sub(walked.lines.len() as u32);
             let inner = match walked.frames.is_empty() || depth == MAX_DEPTH {
                 true => HashMap::new(),
-                false => inner_frames(page, frame, &walked.frames).await?,
+                false => inner_frames(page, frame, &walked).await?,
             };
             let mut text = 0;
             for (at, (number, indent, line)) in walked.lines.iter().enumerate() {
-                self.push_line(*number, *indent + 2 * depth, line);
+                self.push_line(*number, *indent + depth, line);
                 for place in walked.frames.iter().filter(|place| place.line == at) {
                     let Some(inside) = inner.get(&place.number) else { continue };
                     while text < place.text.min(walked.text.len()) {
@@ -171,7 +160,7 @@ impl Joined {
         };
         let rest = without_refs(&line_of(rest, MAX_ELEMENT_LINE));
         // Writing to a string cannot fail.
-        let _ = writeln!(self.elements, "{:indent$}{prefix}{rest}", "", indent = indent.min(20) * 2);
+        let _ = writeln!(self.elements, "{:indent$}{prefix}{rest}", "", indent = indent.min(20));
     }
 
     fn push_text(&mut self, line: &str) {
@@ -250,9 +239,17 @@ async fn show_closed_roots(page: &Page, frame: &str) -> Result<bool, Problem> {
 }
 
 /// Which frame an iframe with this ref holds.
-async fn inner_frames(page: &Page, frame: &str, places: &[FrameAt]) -> Result<HashMap<u64, String>, Problem> {
+async fn inner_frames(page: &Page, frame: &str, walked: &Walked) -> Result<HashMap<u64, String>, Problem> {
+    let inside = page.tab(|tab| tab.frames_in(frame))?;
     let mut inner = HashMap::new();
-    for place in places.iter().take(MAX_FRAMES) {
+    for place in walked.frames.iter().take(MAX_FRAMES) {
+        // Frames in shadow roots have no place among the windows, and one may just be coming or going.
+        if let Some(id) = place.window.and_then(|at| inside.get(at))
+            && inside.len() == walked.windows
+        {
+            inner.insert(place.number, id.clone());
+            continue;
+        }
         let (session, object) = page.object(frame, &format!("__bj.element({})", place.number)).await?;
         if object.is_null() {
             continue;

@@ -24,6 +24,16 @@ pub(super) struct Frame {
     pub(super) session: String,
     /// Our world in it.
     pub(super) context: Option<i64>,
+    /// Frames of one document are numbered in the order in which they came to it.
+    pub(super) order: u64,
+}
+
+/// Input that the page says it has dealt with.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Dealt {
+    pub(super) id: u64,
+    /// It would have hit something else, and was kept from the page.
+    pub(super) missed: bool,
 }
 
 /// A navigation that was asked for and has not arrived.
@@ -82,6 +92,11 @@ pub(super) struct Tab {
     pub(super) acted: Option<Instant>,
     /// How often it has come to a page.
     pub(super) arrivals: u64,
+    next_frame: u64,
+    next_input: u64,
+    /// The input that is on its way, and what the page last said of any.
+    pub(super) expected: Option<u64>,
+    pub(super) dealt: Option<Dealt>,
 }
 
 impl Tab {
@@ -110,7 +125,39 @@ impl Tab {
             refs: Vec::new(),
             acted: None,
             arrivals: 0,
+            next_frame: 1,
+            next_input: 0,
+            expected: None,
+            dealt: None,
         }
+    }
+
+    /// The frame of this name, which may be new; not when there are too many.
+    pub(super) fn frame(&mut self, id: &str) -> Option<&mut Frame> {
+        if !self.frames.contains_key(id) {
+            if self.frames.len() >= MAX_FRAMES {
+                return None;
+            }
+            let order = self.next_frame;
+            self.next_frame += 1;
+            self.frames.insert(id.into(), Frame { order, ..Frame::default() });
+        }
+        self.frames.get_mut(id)
+    }
+
+    /// Frames in a frame, in the order of its `window[0]`, `window[1]`, …
+    pub(super) fn frames_in(&self, parent: &str) -> Vec<String> {
+        let mut inside: Vec<_> =
+            self.frames.iter().filter(|(_, f)| f.parent.as_deref() == Some(parent)).collect();
+        inside.sort_by_key(|(_, frame)| frame.order);
+        inside.into_iter().map(|(id, _)| id.clone()).collect()
+    }
+
+    /// The number of the input that comes next.
+    pub(super) fn expect_input(&mut self) -> u64 {
+        self.next_input += 1;
+        self.expected = Some(self.next_input);
+        self.next_input
     }
 
     /// One that is sent elsewhere or closed before may crash.
@@ -176,6 +223,8 @@ pub(super) struct State {
     next_tab: u32,
     notes: Vec<(String, u32)>,
     pub(super) downloads: HashMap<String, String>,
+    /// Windows that pages have opened and the browser has not told of.
+    pub(super) due: u32,
     /// Addresses of windows that are about to open.
     pub(super) opening: VecDeque<String>,
     /// Tabs that have to go as soon as they are set up, by session: one that is closed before may take its process along,
@@ -206,6 +255,7 @@ impl State {
     /// Returns the target of the tab that has to go for it now.
     pub(super) fn add_tab(&mut self, target: &str, session: &str, url: &str) -> Option<String> {
         self.next_tab += 1;
+        self.due = self.due.saturating_sub(1);
         let number = self.next_tab;
         let opening = if url.is_empty() { self.opening.pop_front() } else { None };
         let url = opening.as_deref().unwrap_or(url);

@@ -13,7 +13,7 @@ pub(super) fn ok<T: Serialize>(tool: &str, subject: &str, result: &T) -> Result<
 /// The lines of a summary, and below them the JSON that programs read.
 pub(super) fn told<T: Serialize>(summary: &str, result: &T) -> Result<ToolOutput, Failure> {
     let fail = |error| ToolError::Fatal(format!("cannot write a result: {error}"));
-    let json = serde_json::to_string_pretty(result).map_err(fail)?;
+    let json = serde_json::to_string(result).map_err(fail)?;
     let structured = serde_json::to_value(result).map_err(fail)?;
     let content = vec![Content::Text(format!("{summary}\n{json}"))];
     Ok(ToolOutput { structured: Some(structured), content, is_error: false })
