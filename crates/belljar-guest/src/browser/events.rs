@@ -9,6 +9,7 @@ use super::{
     cdp::{Cdp, Event},
     state::{Dialog, Frame, MAX_FRAMES, MAX_LOG_LINE, Navigating, Shared, State, Tab},
     text::{address, line_of, said},
+    watch,
 };
 
 /// What the walker tells by itself, when a page has loaded. Only our world has it.
@@ -121,6 +122,9 @@ fn target(state: &mut State, cdp: &Cdp, parent: &str, name: &str, params: &Value
 }
 
 fn page(state: &mut State, cdp: &Cdp, session: &str, name: &str, params: &Value) {
+    if name == "screencastFrame" {
+        return watch::frame(&mut state.screen, cdp, session, params);
+    }
     if name == "windowOpen" && state.opening.len() < MAX_TABS {
         state.opening.push_back(address(text(params, "url")));
     }
