@@ -78,7 +78,7 @@ test("the audit log, for the operator, with what became of it", async () => {
   assert.deepEqual(page.problems, []);
   await page.context().close();
 
-  const alice = await signedIn("#/overview", server.alice);
+  const alice = await signedIn("#/", server.alice);
   await alice.getByRole("link", { name: "Activity" }).waitFor();
   await alice.getByRole("link", { name: "Hub" }).waitFor();
   assert.equal(await alice.getByRole("link", { name: "Audit" }).count(), 0);

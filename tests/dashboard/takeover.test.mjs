@@ -27,7 +27,7 @@ after(async () => {
 
 const evaluate = async (code) => {
   const { result } = await server.ask("browser_evaluate", { sandbox_id: id, code }, server.alice);
-  return result.structuredContent?.text ?? result.structuredContent?.value ?? JSON.stringify(result.content);
+  return result.structuredContent?.result ?? JSON.stringify(result.content);
 };
 const shows = (code, wanted) => until((answer) => answer.includes(wanted), () => evaluate(code));
 
@@ -56,9 +56,9 @@ test("a person takes the agent's browser over, with mouse and keys", async () =>
   await at(170, 70);
   await page.getByRole("button", { name: "Take over" }).click();
   await at(170, 190);
-  await page.keyboard.type("hunter2 é");
+  await page.keyboard.type("hunter2 Ok ?");
   await page.keyboard.press("Backspace");
-  await shows("document.querySelector('input').value", "hunter2 ");
+  await shows("document.querySelector('input').value", "hunter2 Ok");
   assert.ok(!(await evaluate("document.title")).includes("pressed"), "nothing happened before it was taken");
   await at(170, 70);
   await shows("document.title", "pressed");
@@ -67,13 +67,17 @@ test("a person takes the agent's browser over, with mouse and keys", async () =>
   await until((y) => Number.parseFloat(y) > 0, () => evaluate("String(scrollY)"));
   await page.keyboard.press("Home");
 
-  const entry = page.locator(".call", { has: page.locator("strong", { hasText: "takeover" }) }).first();
-  await entry.getByText("click at 170, 70").waitFor();
-  await entry.getByText("typed 9 characters").waitFor();
-  await entry.getByText("pressed Backspace").waitFor();
+  const taken = async () => {
+    const { calls } = await (await fetch(`${server.base}/transcript`, { headers: { Authorization: `Bearer ${server.alice}` } })).json();
+    return calls.filter(({ tool }) => tool === "takeover").flatMap((call) => call.arguments.did);
+  };
+  const typed = (did) => did.reduce((sum, line) => sum + (line === "typed a character" ? 1 : Number(/^typed (\d+) characters$/.exec(line)?.[1] ?? 0)), 0);
+  const did = await until((lines) => lines.includes("pressed Home"), taken);
+  assert.ok(typed(did) === 12 && did.includes("pressed Backspace") && did.includes("scrolled"), did.join("\n"));
+  assert.equal(did.filter((line) => /^click at 1(69|70|71), /.test(line)).length, 2, did.join("\n"));
+  assert.ok(!JSON.stringify(did).includes("hunter2"), "what was typed is not kept");
+  await page.locator(".did li", { hasText: "pressed Backspace" }).first().waitFor();
   assert.ok(await page.locator(".call", { has: page.locator("strong", { hasText: "browser_goto" }) }).count(), "the agent's own are there too");
-  const { calls } = await (await fetch(`${server.base}/transcript`, { headers: { Authorization: `Bearer ${server.alice}` } })).json();
-  assert.ok(!JSON.stringify(calls.filter(({ tool }) => tool === "takeover")).includes("hunter2"), "what was typed is not kept");
   await pictures(page, "browser");
 
   await page.keyboard.press("Escape");

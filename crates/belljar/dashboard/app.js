@@ -59,7 +59,7 @@ async function comeIn(code) {
     await server.enter(code);
   } catch (error) {
     // Whoever has a pass already needs no link.
-    if (!(await known())) {
+    if (!server.hasPass() || !(await known())) {
       askForToken(error.message);
       return;
     }
@@ -67,20 +67,30 @@ async function comeIn(code) {
   await enter();
 }
 
-/** Who this is, if they may come in. */
+/** Who this is; `null` if they may not come in. */
 async function known() {
   try {
     return await server.get("/overview");
-  } catch {
-    return null;
+  } catch (error) {
+    return error instanceof server.Denied ? null : {};
   }
 }
 
 async function enter() {
-  const who = location.hash.startsWith("#/enter/") ? null : await known();
-  leave.hidden = !server.signedIn() && !who?.by_link;
-  document.getElementById("hub").hidden = !who?.hub;
-  document.getElementById("audit").hidden = !who?.operator;
+  if (location.hash.startsWith("#/enter/")) {
+    await route();
+    return;
+  }
+  // Asking without anything to show would only be a refusal in the server's logs.
+  if (!server.signedIn() && !server.hasPass() && await server.needsToken()) {
+    askForToken();
+    return;
+  }
+  const who = await known();
+  if (!who) return;
+  leave.hidden = !server.signedIn() && !who.by_link;
+  document.getElementById("hub").hidden = !who.hub;
+  document.getElementById("audit").hidden = !who.operator;
   await route();
 }
 

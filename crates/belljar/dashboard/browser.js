@@ -165,7 +165,7 @@ function handsOn(glass, screen, context, failed, letGo) {
     const with_ = [event.ctrlKey && "Control", event.altKey && "Alt", event.metaKey && "Meta", event.shiftKey && (!single || event.ctrlKey) && "Shift"].filter(Boolean);
     // Characters beyond a keyboard's keys are written, not pressed.
     if (single && !with_.length && event.key > "~") add({ kind: "text", text: event.key });
-    else add({ kind: "key", key: [...with_, event.key === " " ? "Space" : event.key].join("+") });
+    else add({ kind: "key", key: [...with_, event.key].join("+") });
   });
   return hands;
 }

@@ -18,7 +18,7 @@ export async function contextPage(main, signal, id) {
   const context = found.context_id;
   const { language } = found;
   const facts = h("p", { class: "quiet" });
-  const panels = h("div", {});
+  const panels = h("div", { class: "panel" });
   const calls = h("div", {});
   const tabs = [
     ["Files", "list_files", () => filesPanel(context)],

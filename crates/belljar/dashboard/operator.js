@@ -61,7 +61,7 @@ export async function auditPage(main, signal) {
     const word = search.value.toLowerCase();
     const found = records.filter((record) => JSON.stringify(record).toLowerCase().includes(word));
     body.replaceChildren(...found.toReversed().map((record) => h("tr", { title: JSON.stringify(record, null, 1) }, ...COLUMNS.map((name) => {
-      const value = name === "time" ? new Date(record.time).toLocaleString() : name === "tool" ? record.tool ?? record.reason ?? record.command : record[name];
+      const value = { time: new Date(record.time).toLocaleString(), tool: record.tool ?? record.reason ?? record.command, sandbox: record.sandbox?.slice(0, 12) }[name] ?? record[name];
       const bad = name === "outcome" && value && value !== "ok";
       return h("td", { class: `${["seq", "ms"].includes(name) ? "number" : "name"}${bad ? " bad" : ""}` }, value == null ? "" : String(value));
     }))));
@@ -102,6 +102,6 @@ export async function auditPage(main, signal) {
   };
   main.replaceChildren(h("h1", {}, "Audit"), h("section", { class: "card" }, h("div", { class: "row" }, h("h2", { class: "grow" }, "Is it what was written?"), again), verdict, said),
     h("div", { class: "row" }, search),
-    h("section", { class: "card scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ...COLUMNS.map((name) => h("th", { class: ["seq", "ms"].includes(name) ? "number" : "" }, name)))), body)));
+    h("section", { class: "card scroll audit" }, h("table", {}, h("thead", {}, h("tr", {}, ...COLUMNS.map((name) => h("th", { class: ["seq", "ms"].includes(name) ? "number" : "" }, name)))), body)));
   await Promise.all([check(), every(2000, signal, look)]);
 }

@@ -41,15 +41,16 @@ export async function overview(main, signal) {
   const rate = figure("Calls per second", (value) => value.toFixed(1));
   const all = figure("All sandboxes");
   const pool = figure("Ready");
-  const memory = figure("Memory of sandboxes", bytes);
+  const memory = figure("Memory", bytes);
   const load = figure("Load", (value) => value.toFixed(2));
+  const up = h("p", { class: "quiet" }, "\u00a0");
   const checks = h("tbody", {});
   const recent = h("div", {});
   const cards = h("div", { class: "cards" }, own.card, rate.card);
   main.replaceChildren(h("h1", {}, "Overview"), cards,
     h("div", { class: "columns" },
       h("section", { class: "card" }, h("h2", {}, "Recent calls"), recent),
-      h("section", { class: "card" }, h("h2", {}, "Health"), h("div", { class: "scroll" }, h("table", {}, checks)))));
+      h("section", { class: "card" }, h("h2", {}, "Health"), up, h("div", { class: "scroll" }, h("table", {}, checks)))));
   let before = null;
   let heard = 0;
   const draw = async () => {
@@ -57,13 +58,14 @@ export async function overview(main, signal) {
     const now = performance.now();
     const total = view.server?.calls_total ?? heard;
     own.put(listed.length, `${listed.filter((context) => context.status === "running").length} running`);
-    rate.put(before ? Math.max(0, total - before.total) / ((now - before.at) / 1000) : null, `${view.calls} under way, up for ${ago(Date.now() - view.health.uptime * 1000)}`);
+    rate.put(before ? Math.max(0, total - before.total) / ((now - before.at) / 1000) : null, `${view.calls} under way`);
     before = { total, at: now };
+    setText(up, `Version ${view.health.version}, up for ${ago(Date.now() - view.health.uptime * 1000)}`);
     if (view.server) {
       if (!all.card.isConnected) cards.append(all.card, pool.card, memory.card, load.card);
       all.put(view.server.sandboxes, `of all callers`);
       pool.put(view.server.pool_available, `of ${view.server.pool_size}`);
-      memory.put(view.server.sandbox_memory_bytes);
+      memory.put(view.server.sandbox_memory_bytes, "of all sandboxes");
       load.put(view.server.load, `${view.server.processors} processors`);
     }
     checks.replaceChildren(...Object.entries(view.health.checks).map(([name, check]) => h("tr", {},

@@ -97,13 +97,30 @@ for name, value in list(space.items()):
     except Exception as problem:
         rows.append([name, type(value).__name__, "", "cannot be shown: " + type(problem).__name__])
 print(json.dumps(rows[:200]))`,
-  javascript: `console.log(JSON.stringify(Object.getOwnPropertyNames(globalThis).filter((n) => Object.getOwnPropertyDescriptor(globalThis, n).enumerable && typeof globalThis[n] !== "function" && n !== "global").slice(0, 200).map((n) => { const v = globalThis[n]; try { return [n, v?.constructor?.name ?? typeof v, String(v?.length ?? v?.size ?? ""), require("util").inspect(v, { depth: 1, breakLength: Infinity }).slice(0, 120)]; } catch { return [n, typeof v, "", "cannot be shown"]; } })))`,
+  javascript: `(() => {
+  const session = new (require("inspector").Session)();
+  session.connect();
+  let names = [];
+  session.post("Runtime.globalLexicalScopeNames", {}, (error, found) => { names = found?.names ?? []; });
+  session.disconnect();
+  const own = Object.getOwnPropertyNames(globalThis).filter((n) => n !== "global" && Object.getOwnPropertyDescriptor(globalThis, n).enumerable);
+  const rows = [...new Set([...names, ...own])].map((n) => {
+    try {
+      const v = (0, eval)(n);
+      if (typeof v === "function") return null;
+      return [n, v?.constructor?.name ?? typeof v, String(v?.length ?? v?.size ?? ""), require("util").inspect(v, { depth: 1, breakLength: Infinity }).slice(0, 120)];
+    } catch {
+      return [n, "", "", "cannot be shown"];
+    }
+  });
+  console.log(JSON.stringify(rows.filter(Boolean).slice(0, 200)));
+})()`,
 };
 const ONE = {
   python: `
 value = space.get(name)
 print(value.to_string(max_rows=60) if hasattr(value, "to_string") else __import__("pprint").pformat(value, width=100)[:20000])`,
-  javascript: (name) => `console.log(require("util").inspect(globalThis[${JSON.stringify(name)}], { depth: 4, maxStringLength: 10000 }).slice(0, 20000))`,
+  javascript: (name) => `console.log(require("util").inspect((0, eval)(${JSON.stringify(name)}), { depth: 4, maxStringLength: 10000 }).slice(0, 20000))`,
 };
 
 /** In names of its own, so that looking leaves nothing behind. */
@@ -119,6 +136,7 @@ export function variablesPanel(context, language) {
     return ran.stdout;
   };
   const show = async (name) => {
+    if (!/^[\p{L}_$][\p{L}\p{N}_$]*$/u.test(name)) return;
     value.replaceChildren(h("p", { class: "quiet" }, "Loading…"));
     try {
       const text = await run(language === "python" ? python(ONE.python, name) : ONE.javascript(name));

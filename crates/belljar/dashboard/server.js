@@ -10,6 +10,8 @@ export class Denied extends Error {}
 export class Refused extends Error {}
 
 export const signedIn = () => token !== "";
+/** The cookie itself is none of ours to see; this only says that there was one. */
+export const hasPass = () => localStorage.getItem("belljar-pass") !== null;
 export const whenDenied = (then) => { onDenied = then; };
 
 export function signIn(given) {
@@ -47,10 +49,20 @@ async function post(path, body) {
 }
 
 /** Trades the code of a link, which works once, for a pass. */
-export const enter = (code) => post("/enter", { code });
+export async function enter(code) {
+  await post("/enter", { code });
+  localStorage.setItem("belljar-pass", "1");
+}
+
+/** Whether this server asks who calls. */
+export async function needsToken() {
+  const response = await fetch("/mcp", { headers: { Accept: "application/json" } });
+  return (await response.json()).authentication !== "none";
+}
 
 export async function leave() {
   signIn("");
+  localStorage.removeItem("belljar-pass");
   await post("/leave", {});
 }
 
