@@ -63,6 +63,7 @@ test("a person takes the agent's browser over, with mouse and keys", async () =>
   await at(170, 70);
   await shows("document.title", "pressed");
   await page.locator("strong", { hasText: /^pressed$/ }).waitFor();
+  await pictures(page, "browser");
   await page.mouse.wheel(0, 500);
   await until((y) => Number.parseFloat(y) > 0, () => evaluate("String(scrollY)"));
   await page.keyboard.press("Home");
@@ -78,7 +79,6 @@ test("a person takes the agent's browser over, with mouse and keys", async () =>
   assert.ok(!JSON.stringify(did).includes("hunter2"), "what was typed is not kept");
   await page.locator(".did li", { hasText: "pressed Backspace" }).first().waitFor();
   assert.ok(await page.locator(".call", { has: page.locator("strong", { hasText: "browser_goto" }) }).count(), "the agent's own are there too");
-  await pictures(page, "browser");
 
   await page.keyboard.press("Escape");
   await page.keyboard.press("Escape");

@@ -143,8 +143,8 @@ export async function contextsPage(main, signal) {
   search.addEventListener("input", () => timed("contexts-filtered", draw));
   main.replaceChildren(h("h1", {}, "Contexts"), h("div", { class: "row" }, search, count),
     h("section", { class: "card scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, ...["Name", "Language", "Status"].map((name) => h("th", {}, name)),
-        ...["Processor", "Memory", "Age", "Last used"].map((name) => h("th", { class: "number" }, name)), h("th", {}, ""))), body)));
+      h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", { class: "extra" }, "Language"), h("th", {}, "Status"),
+        ...["Processor", "Memory", "Age"].map((name) => h("th", { class: "number extra" }, name)), h("th", { class: "number" }, "Last used"), h("th", {}, ""))), body)));
   search.focus();
   let soon;
   const changed = (entry) => {
@@ -156,7 +156,7 @@ export async function contextsPage(main, signal) {
 }
 
 function contextRow(context, offered, then) {
-  const cells = ["language", "status", "cpu", "memory", "age", "used"].map((name) => h("td", { class: ["language", "status"].includes(name) ? "" : "number" }));
+  const cells = ["extra", "", "number extra", "number extra", "number extra", "number"].map((kind) => h("td", { class: kind }));
   const name = h("a", { href: `#/c/${encodeURIComponent(context.context_id)}` }, context.name || context.context_id);
   const line = h("tr", {}, h("td", { class: "name", title: context.description || context.context_id }, name), ...cells, h("td", {}, stopButton(context.context_id, offered, then)));
   return { line, put(now) {
