@@ -7,6 +7,8 @@ import { filesPanel, limitsPanel, networkPanel, processesPanel, terminalPanel, v
 import * as server from "./server.js";
 
 const SHOWN = 100;
+/** What needs more room than the calls. */
+const WIDE = ["Terminal", "Processes", "Network", "Browser"];
 
 export async function contextPage(main, signal, id) {
   const offered = await server.tools();
@@ -35,7 +37,7 @@ export async function contextPage(main, signal, id) {
     shown.abort();
     shown = new AbortController();
     for (const tab of bar.children) tab.setAttribute("aria-selected", String(tab.textContent === name));
-    columns.classList.toggle("wide", name === "Browser");
+    columns.classList.toggle("wide", WIDE.includes(name));
     panels.replaceChildren(tabs.find(([tab]) => tab === name)[2](shown.signal));
   };
   const bar = h("div", { class: "tabs", role: "tablist" }, tabs.map(([name]) => h("button", { type: "button", role: "tab", onclick: () => show(name) }, name)));

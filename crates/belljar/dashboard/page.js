@@ -138,7 +138,7 @@ export async function contextsPage(main, signal) {
     listed = await contexts();
     const alive = new Set(listed.map((context) => context.context_id));
     for (const id of rows.keys()) if (!alive.has(id)) rows.delete(id);
-    draw();
+    await timed("contexts-drawn", draw);
   });
   search.addEventListener("input", () => timed("contexts-filtered", draw));
   main.replaceChildren(h("h1", {}, "Contexts"), h("div", { class: "row" }, search, count),

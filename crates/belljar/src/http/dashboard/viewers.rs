@@ -76,7 +76,9 @@ struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let gone = self.viewers.all().open.remove(&self.number);
-        gone.and_then(|viewer| viewer.taken).map(Taken::let_go);
+        if let Some(taken) = gone.and_then(|viewer| viewer.taken) {
+            taken.let_go();
+        }
     }
 }
 
@@ -107,8 +109,10 @@ impl Viewers {
 
     fn rest(&self, number: u64) {
         let rested = |viewer: &mut Viewer| viewer.taken.take_if(|taken| taken.last.elapsed() > REST);
-        let let_go = self.all().open.get_mut(&number).and_then(rested);
-        let_go.map(Taken::let_go);
+        let rested = self.all().open.get_mut(&number).and_then(rested);
+        if let Some(taken) = rested {
+            taken.let_go();
+        }
     }
 
     /// Whether that viewer is there, and looks at that context.
