@@ -142,7 +142,7 @@ export async function contextsPage(main, signal) {
   });
   search.addEventListener("input", () => timed("contexts-filtered", draw));
   main.replaceChildren(h("h1", {}, "Contexts"), h("div", { class: "row" }, search, count),
-    h("section", { class: "card scroll" }, h("table", {},
+    h("section", { class: "card scroll" }, h("table", { class: "list" },
       h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", { class: "extra" }, "Language"), h("th", {}, "Status"),
         ...["Processor", "Memory", "Age"].map((name) => h("th", { class: "number extra" }, name)), h("th", { class: "number" }, "Last used"), h("th", {}, ""))), body)));
   search.focus();
