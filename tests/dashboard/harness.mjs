@@ -1,7 +1,7 @@
 // A server of its own, an agent that calls it, and a browser that looks on.
 
 import { spawn, spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -11,6 +11,51 @@ const { BELLJAR } = process.env;
 export const PATIENCE = 1000 * 30 * Number(process.env.BELLJAR_TEST_PATIENCE || 1);
 const VERSION = "2026-07-28";
 const META = "io.modelcontextprotocol/";
+
+/** What a stream says, as far as it has come, and a way to wait for more. */
+function following(stream) {
+  const output = { text: "", until(pattern) {
+    return new Promise((found, failed) => {
+      const late = setTimeout(() => failed(new Error(`${pattern} never came: ${output.text}`)), PATIENCE);
+      const look = () => {
+        const match = pattern.exec(output.text);
+        if (!match) return;
+        clearTimeout(late);
+        stream.off("data", look);
+        found(match);
+      };
+      stream.on("data", look);
+      look();
+    });
+  } };
+  stream.on("data", (part) => { output.text += part; });
+  return output;
+}
+
+/** `belljar mcp`, with a client that speaks to it over its pipes. */
+export class Piped {
+  constructor(server, ...settings) {
+    this.child = spawn(BELLJAR, ["mcp", ...settings], { env: server.env, stdio: ["pipe", "pipe", "pipe"] });
+    this.ended = new Promise((done) => { this.child.on("exit", done); });
+    this.errors = following(this.child.stderr);
+    this.answers = following(this.child.stdout);
+    this.next = 1;
+  }
+
+  async call(tool, given) {
+    const id = this.next++;
+    const about = { [`${META}protocolVersion`]: VERSION, [`${META}clientInfo`]: { name: "agent", version: "1" }, [`${META}clientCapabilities`]: {} };
+    this.child.stdin.write(`${JSON.stringify({ jsonrpc: "2.0", id, method: "tools/call", params: { name: tool, arguments: given, _meta: about } })}\n`);
+    await this.answers.until(new RegExp(`"id":${id}[,}]`));
+    const line = this.answers.text.split("\n").find((text) => text.includes(`"id":${id}`));
+    return JSON.parse(line).result.structuredContent;
+  }
+
+  async close() {
+    this.child.stdin.end();
+    await this.ended;
+  }
+}
 
 export class Server {
   /** Its state is its own but for the templates, which are this machine's. */
@@ -27,10 +72,23 @@ export class Server {
     this.env = { ...process.env, BELLJAR_HOME: home };
   }
 
-  token(name) {
-    const made = spawnSync(BELLJAR, ["token", "add", name], { env: this.env, encoding: "utf8" });
-    if (made.status !== 0) throw new Error(made.stderr);
-    return made.stdout.trim();
+  token(name, ...more) {
+    return this.run(["token", "add", name, ...more]).stdout.trim();
+  }
+
+  /** A command, with the server and the token that it talks to. */
+  run(line, token = "", code = 0) {
+    const env = { ...this.env, BELLJAR_URL: this.base ?? "", BELLJAR_TOKEN: token };
+    for (const name of ["DISPLAY", "WAYLAND_DISPLAY"]) delete env[name];
+    const ran = spawnSync(BELLJAR, line, { env, encoding: "utf8", timeout: PATIENCE });
+    if (ran.status !== code) throw new Error(`${line.join(" ")}: ${ran.status} ${ran.error ?? ""} ${ran.stdout} ${ran.stderr}`);
+    return ran;
+  }
+
+  /** The same, while it goes on. `until` waits for a line of its standard output. */
+  start(line, token = "") {
+    const child = spawn(BELLJAR, line, { env: { ...this.env, BELLJAR_URL: this.base, BELLJAR_TOKEN: token }, stdio: ["ignore", "pipe", "inherit"] });
+    return { child, output: following(child.stdout) };
   }
 
   async serve() {
@@ -51,6 +109,17 @@ export class Server {
 
   /** What an agent would do. */
   async call(tool, given, token) {
+    const { result, error } = await this.ask(tool, given, token);
+    if (error) throw new Error(error.message);
+    return result.structuredContent;
+  }
+
+  /** What was called in a context. */
+  async transcript(context) {
+    return (await fetch(`${this.base}/transcript?context=${context}`)).json();
+  }
+
+  async ask(tool, given, token) {
     const response = await fetch(`${this.base}/mcp`, {
       method: "POST",
       headers: {
@@ -60,9 +129,7 @@ export class Server {
       body: JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: tool, arguments: given, _meta: {
         [`${META}protocolVersion`]: VERSION, [`${META}clientInfo`]: { name: "agent", version: "1" }, [`${META}clientCapabilities`]: {} } } }),
     });
-    const { result, error } = await response.json();
-    if (error) throw new Error(error.message);
-    return result.structuredContent;
+    return response.json();
   }
 
   async close() {
@@ -78,9 +145,30 @@ export async function openBrowser() {
   return chromium.launch({ executablePath: CHROMIUM.find((path) => existsSync(path)), args: ["--no-sandbox", "--disable-background-networking"] });
 }
 
+/** Asks until the answer is as wanted. */
+export async function until(wanted, ask) {
+  const end = Date.now() + PATIENCE;
+  for (;;) {
+    const answer = await ask();
+    if (wanted(answer)) return answer;
+    if (Date.now() > end) throw new Error(`never came; the last was ${JSON.stringify(answer)}`);
+    await new Promise((resume) => { setTimeout(resume, 100); });
+  }
+}
+
+/** Pictures of a page in both colours; nothing in it may be wider than the window. */
+export async function pictures(page, name) {
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    if (wide > 0) throw new Error(`${name} is ${wide} pixels too wide`);
+    writeFileSync(join(process.env.SHOTS, `${name}-${colorScheme}.png`), await page.screenshot());
+  }
+}
+
 /** A page whose script errors fail the test. */
 export async function openPage(browser, base, path = "") {
-  const page = await browser.newPage({ viewport: { width: 1280, height: 900 } });
+  const page = await (await browser.newContext({ viewport: { width: 1280, height: 900 } })).newPage();
   page.setDefaultTimeout(PATIENCE);
   page.problems = [];
   page.on("pageerror", (error) => page.problems.push(error.message));

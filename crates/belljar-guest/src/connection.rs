@@ -175,6 +175,21 @@ async fn dispatch(
                 .send(browser::Job { browse, timeout_ms, interrupt, finished: Box::new(finished) })
                 .await;
         }
+        Call::Watch { after, dialog, wait_ms } => {
+            let (guest, outbox) = (Rc::clone(guest), outbox.clone());
+            spawn_local(async move {
+                let (seen, picture) = guest.browser.watch(after, dialog, wait_ms).await;
+                outbox.reply(id, Reply::Seen(seen), &picture).await;
+            });
+        }
+        Call::Hand { gestures } => {
+            let (guest, outbox) = (Rc::clone(guest), outbox.clone());
+            spawn_local(async move {
+                let done = guest.browser.hand(gestures).await;
+                let reply = done.map_or_else(|problem| Reply::BrowseFailed { problem }, |()| Reply::Ok);
+                outbox.reply(id, reply, &[]).await;
+            });
+        }
         Call::Interrupt { target } => {
             if let Some(open) = active.borrow().get(&target) {
                 open.interrupt.notify_one();

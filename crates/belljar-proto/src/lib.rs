@@ -9,9 +9,11 @@ pub mod frame;
 pub mod kernel;
 mod message;
 pub mod supervisor;
+mod watch;
 
 pub use browser::*;
 pub use message::*;
+pub use watch::*;
 
 /// Raised whenever the meaning or shape of a message changes. A guest is never upgraded in place: a host
 /// that meets another generation leaves that sandbox alone and says so.

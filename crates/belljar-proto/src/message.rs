@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Browse, Browsed, Problem};
+use crate::{Browse, Browsed, Gesture, Problem, Seen};
 
 /// The most bytes one file call moves; larger files take several calls.
 pub const MAX_FILE_CHUNK: usize = 4 << 20;
@@ -146,6 +146,18 @@ pub enum Call {
         browse: Browse,
         timeout_ms: u64,
     },
+    /// Waits until the browser shows another picture than `after`, a dialog opens or closes, or `wait_ms` have passed.
+    /// Nothing is started for it, and calls of [`Call::Browse`] go on beside it. Answered with [`Reply::Seen`].
+    Watch {
+        after: u64,
+        /// Whether the asker knows of an open dialog.
+        dialog: bool,
+        wait_ms: u64,
+    },
+    /// Moves mouse and keys in the active tab. Answered with [`Reply::Ok`] or [`Reply::BrowseFailed`].
+    Hand {
+        gestures: Vec<Gesture>,
+    },
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -276,6 +288,8 @@ pub enum Reply {
     BrowseFailed {
         problem: Problem,
     },
+    /// Body: the picture, if there is a new one.
+    Seen(Seen),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -42,6 +42,18 @@ fn browses() -> Vec<Browse> {
     ]
 }
 
+fn gestures() -> Vec<Gesture> {
+    let press = Press { x: 1.0, y: 2.5, button: MouseButton::Right, clicks: 2, modifiers: 8 };
+    vec![
+        Gesture::Move { x: 1.0, y: 2.0, button: Some(MouseButton::Left) },
+        Gesture::Down(press.clone()),
+        Gesture::Up(press),
+        Gesture::Wheel { x: 1.0, y: 2.0, dx: 0.0, dy: -3.0 },
+        Gesture::Key { key: "Enter".into() },
+        Gesture::Text { text: "é".into() },
+    ]
+}
+
 fn problems() -> Vec<Problem> {
     let (target, message, url) = (|| "ref_1".to_string(), || "m".to_string(), || "u".to_string());
     vec![
@@ -130,7 +142,7 @@ fn the_surface_is_frozen() {
             "listing": MAX_LISTING, "poll": MAX_POLL, "poll_wait_ms": MAX_POLL_WAIT_MS, "input": MAX_INPUT,
             "packet": supervisor::MAX_PACKET, "picture": MAX_PICTURE, "browsed_text": MAX_BROWSED_TEXT,
             "tabs": MAX_TABS, "tool_calls": MAX_TOOL_CALLS_OPEN, "tool_arguments": MAX_TOOL_ARGUMENTS,
-            "tool_answer": MAX_TOOL_ANSWER,
+            "tool_answer": MAX_TOOL_ANSWER, "watch_ms": MAX_WATCH_MS, "gestures": MAX_GESTURES,
         },
         "requests": [
             request(Call::Ping),
@@ -150,6 +162,8 @@ fn the_surface_is_frozen() {
             request(Call::Signal { process: 1, signal: SignalName::Usr1 }),
             request(Call::SetEnvironment { variables: changes() }),
             request(Call::Browse { browse: Browse::Back, timeout_ms: 9 }),
+            request(Call::Watch { after: 1, dialog: true, wait_ms: 9 }),
+            request(Call::Hand { gestures: gestures() }),
         ],
         "from_guest": [
             shape(&FromGuest::Hello { generation: GENERATION, digest: "d".into() }),
@@ -170,6 +184,7 @@ fn the_surface_is_frozen() {
             reply(Reply::Polled(polled)),
             reply(Reply::Taken { bytes: 3, closed: false }),
             reply(Reply::Browsed(Box::new(browsed))),
+            reply(Reply::Seen(Seen { open: true, number: 1, dialog: Some("d".into()), ..Seen::default() })),
         ],
         "browse": browses(),
         "problems": problems().into_iter().map(|problem| reply(Reply::BrowseFailed { problem })).collect::<Vec<_>>(),

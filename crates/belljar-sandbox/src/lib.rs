@@ -27,10 +27,13 @@ mod tools;
 mod types;
 mod usage;
 mod volumes;
+mod watch;
 
 pub use backend::*;
 pub use belljar_egress::{Ceiling, Host, Listeners, Mode, Policy, Reason, Record, Rule, Secret, Traffic};
-pub use belljar_proto::{Browse, Browsed, Language, MouseButton, Problem, ScrollTo, Tab};
+pub use belljar_proto::{
+    Browse, Browsed, Gesture, Language, MAX_GESTURES, MouseButton, Press, Problem, ScrollTo, Seen, Tab,
+};
 pub use browse::BrowseOutcome;
 pub use error::Error;
 pub use exec::{ExecOutcome, ExecRequest};
@@ -41,6 +44,7 @@ pub use service::SandboxService;
 pub use template::*;
 pub use tools::{Broker, Tools};
 pub use types::*;
+pub use usage::ContextUsage;
 pub use volumes::{PROJECT, VolumeStore};
 
 #[cfg(test)]

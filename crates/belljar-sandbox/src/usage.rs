@@ -4,12 +4,12 @@ use std::{
     collections::{HashMap, HashSet},
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use crate::{Caller, SandboxService, Used, processes};
+use crate::{Caller, ContextInfo, SandboxService, Used, processes};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Interrupted programs have so long to stop using what they have had too much of.
@@ -31,12 +31,24 @@ const SHARED: &str = "/volumes/shared";
 pub(crate) struct Usage {
     owned: Mutex<HashMap<String, Owned>>,
     memory: AtomicU64,
+    /// Somebody looked since the last time, and wants it fresh.
+    watched: AtomicBool,
 }
 
 struct Owned {
     caller: Caller,
     /// `None` when it was used before anybody counted: what it has used by the next look was charged by others.
     charged: Option<Duration>,
+    memory: u64,
+}
+
+/// A context, and what its sandbox uses as it was last seen; `None` where that is not counted.
+#[derive(Debug, Clone)]
+pub struct ContextUsage {
+    pub context: ContextInfo,
+    /// Since its sandbox began.
+    pub cpu: Option<Duration>,
+    pub memory_bytes: Option<u64>,
 }
 
 impl Usage {
@@ -46,7 +58,7 @@ impl Usage {
 
     pub(crate) fn owned_by(&self, machine: &str, caller: &Caller, fresh: bool) {
         let charged = fresh.then_some(Duration::ZERO);
-        self.owned().insert(machine.into(), Owned { caller: caller.clone(), charged });
+        self.owned().insert(machine.into(), Owned { caller: caller.clone(), charged, memory: 0 });
     }
 
     /// For a sandbox whose last word nobody waits for.
@@ -68,6 +80,7 @@ impl Usage {
             memory += used.memory_bytes;
             let Some(own) = owned.get_mut(&used.machine) else { continue };
             let before = own.charged.replace(used.cpu).unwrap_or(used.cpu);
+            own.memory = used.memory_bytes;
             bills.push((own.caller.clone(), used.cpu.saturating_sub(before)));
             if used.ended {
                 owned.remove(&used.machine);
@@ -94,12 +107,32 @@ impl SandboxService {
         self.usage.memory.load(Ordering::Relaxed)
     }
 
+    /// The caller's contexts with what they use, newest first.
+    pub fn usage(&self, caller: &Caller) -> Vec<ContextUsage> {
+        let mut contexts = self.contexts_of(caller);
+        contexts.retain(|context| !context.is_stopping());
+        contexts.sort_by_key(|context| std::cmp::Reverse(context.order));
+        let counts = self.backend.isolation().counts_cpu;
+        self.usage.watched.store(true, Ordering::Relaxed);
+        let owned = self.usage.owned();
+        let shown = contexts.iter().map(|context| {
+            let own = owned.get(context.sandbox().machine.id()).filter(|_| counts);
+            ContextUsage {
+                context: context.info(),
+                cpu: own.and_then(|own| own.charged),
+                memory_bytes: own.map(|own| own.memory).filter(|bytes| *bytes > 0),
+            }
+        });
+        shown.collect()
+    }
+
     pub(crate) async fn keep_accounts(&self) {
         let mut watched: HashMap<Caller, Watched> = HashMap::new();
         for round in 0u64.. {
             tokio::time::sleep(INTERVAL).await;
             let mut used: HashMap<Caller, Duration> = HashMap::new();
-            let asks = self.ledger.limits_cpu() || round.is_multiple_of(UNLIMITED);
+            let watched_now = self.usage.watched.swap(false, Ordering::Relaxed);
+            let asks = self.ledger.limits_cpu() || watched_now || round.is_multiple_of(UNLIMITED);
             if asks && self.backend.isolation().counts_cpu {
                 for (caller, cpu) in self.usage.settle(self.backend.usage().await) {
                     self.ledger.charge(&caller, cpu);

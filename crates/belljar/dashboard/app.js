@@ -3,6 +3,7 @@
 import { h, problem } from "./view.js";
 import { activity, contextsPage, overview, toolsPage } from "./page.js";
 import { contextPage } from "./context.js";
+import { auditPage, hubPage } from "./operator.js";
 import * as server from "./server.js";
 
 const main = document.getElementById("main");
@@ -25,6 +26,9 @@ async function route() {
     else if (path === "/contexts") await contextsPage(main, signal);
     else if (path === "/activity") await activity(main, signal);
     else if (path === "/tools") await toolsPage(main, signal);
+    else if (path === "/hub") await hubPage(main, signal);
+    else if (path === "/audit") await auditPage(main, signal);
+    else if (path.startsWith("/enter/")) await comeIn(path.slice(7));
     else if (path.startsWith("/c/")) await contextPage(main, signal, decodeURIComponent(path.slice(3)));
     else main.replaceChildren(h("h1", {}, "There is no such page"));
   } catch (error) {
@@ -32,11 +36,12 @@ async function route() {
   }
 }
 
-function askForToken() {
+function askForToken(why) {
   left.abort();
   leave.hidden = true;
   const given = h("input", { type: "password", "aria-label": "Token", autocomplete: "off", class: "grow", required: true });
-  const wrong = server.signedIn() ? h("p", { class: "bad", role: "alert" }, "That token is not valid.") : null;
+  const said = typeof why === "string" ? why : server.signedIn() ? "That token is not valid." : null;
+  const wrong = said ? h("p", { class: "bad", role: "alert" }, said) : null;
   const form = h("form", { class: "card", onsubmit: (event) => {
     event.preventDefault();
     server.signIn(given.value.trim());
@@ -47,8 +52,45 @@ function askForToken() {
   given.focus();
 }
 
+/** The link is not kept: it opens nothing any more. */
+async function comeIn(code) {
+  history.replaceState(null, "", "#/");
+  try {
+    await server.enter(code);
+  } catch (error) {
+    // Whoever has a pass already needs no link.
+    if (!server.hasPass() || !(await known())) {
+      askForToken(error.message);
+      return;
+    }
+  }
+  await enter();
+}
+
+/** Who this is; `null` if they may not come in. */
+async function known() {
+  try {
+    return await server.get("/overview");
+  } catch (error) {
+    return error instanceof server.Denied ? null : {};
+  }
+}
+
 async function enter() {
-  leave.hidden = !server.signedIn();
+  if (location.hash.startsWith("#/enter/")) {
+    await route();
+    return;
+  }
+  // Asking without anything to show would only be a refusal in the server's logs.
+  if (!server.signedIn() && !server.hasPass() && await server.needsToken()) {
+    askForToken();
+    return;
+  }
+  const who = await known();
+  if (!who) return;
+  leave.hidden = !server.signedIn() && !who.by_link;
+  document.getElementById("hub").hidden = !who.hub;
+  document.getElementById("audit").hidden = !who.operator;
   await route();
 }
 
@@ -77,8 +119,8 @@ document.getElementById("theme").addEventListener("click", () => {
   document.documentElement.dataset.theme = dark ? "light" : "dark";
   localStorage.setItem("belljar-theme", document.documentElement.dataset.theme);
 });
-leave.addEventListener("click", () => { server.signIn(""); askForToken(); });
-server.whenDenied(askForToken);
+leave.addEventListener("click", async () => { await server.leave().catch(() => {}); askForToken(); });
+server.whenDenied(() => askForToken());
 addEventListener("hashchange", route);
 watchHealth();
 enter();

@@ -1,10 +1,12 @@
 // The pages about everything: overview, contexts, activity, tools.
 
-import { ago, bytes, callView, code, h, picture, problem } from "./view.js";
+import { ago, bytes, callView, code, h, picture, problem, setText } from "./view.js";
 import * as server from "./server.js";
 
-const MAX_ROWS = 200;
+const MAX_ROWS = 1000;
 const HISTORY = 60;
+/** Calls after which the list of contexts is another one. */
+const CHANGES = ["create_context", "stop_context", "sandbox_create", "sandbox_destroy", "stop_session", "execute_code", "execute_command", "run_code"];
 
 /** Asks again every `milliseconds` until the page is left. */
 export function every(milliseconds, signal, look) {
@@ -16,35 +18,62 @@ export function every(milliseconds, signal, look) {
   return turn();
 }
 
+/** A card with a figure and how it went lately. */
+function figure(name, unit = (value) => String(value)) {
+  const value = h("div", { class: "figure" }, "–");
+  const detail = h("div", { class: "quiet" }, "\u00a0");
+  const line = chart();
+  const history = [];
+  return {
+    card: h("section", { class: "card" }, h("h2", {}, name), value, detail, line.svg),
+    put(now, more = "") {
+      setText(value, now == null ? "–" : unit(now));
+      setText(detail, more || "\u00a0");
+      history.push(now ?? 0);
+      if (history.length > HISTORY) history.shift();
+      line.draw(history);
+    },
+  };
+}
+
 export async function overview(main, signal) {
-  const cards = h("div", { class: "cards" });
+  const own = figure("Your contexts");
+  const rate = figure("Calls per second", (value) => value.toFixed(1));
+  const all = figure("All sandboxes");
+  const pool = figure("Ready");
+  const memory = figure("Memory", bytes);
+  const load = figure("Load", (value) => value.toFixed(2));
+  const up = h("p", { class: "quiet" }, "\u00a0");
   const checks = h("tbody", {});
   const recent = h("div", {});
-  const history = { contexts: [], memory: [] };
-  const figure = (name, value, values) => h("section", { class: "card" }, h("h2", {}, name), h("div", { class: "figure" }, value), values ? chart(values) : null);
+  const cards = h("div", { class: "cards" }, own.card, rate.card);
   main.replaceChildren(h("h1", {}, "Overview"), cards,
     h("div", { class: "columns" },
       h("section", { class: "card" }, h("h2", {}, "Recent calls"), recent),
-      h("section", { class: "card" }, h("h2", {}, "Health"), h("div", { class: "scroll" }, h("table", {}, checks)))));
+      h("section", { class: "card" }, h("h2", {}, "Health"), up, h("div", { class: "scroll" }, h("table", {}, checks)))));
+  let before = null;
+  let heard = 0;
   const draw = async () => {
     const [view, listed] = await Promise.all([server.get("/overview"), contexts()]);
-    const memory = view.server?.sandbox_memory_bytes ?? 0;
-    history.contexts = [...history.contexts, listed.length].slice(-HISTORY);
-    history.memory = [...history.memory, memory].slice(-HISTORY);
-    cards.replaceChildren(
-      figure("Your contexts", String(listed.length), history.contexts),
-      ...(view.server ? [
-        figure("All sandboxes", String(view.server.sandboxes)),
-        figure("Ready", `${view.server.pool_available} of ${view.server.pool_size}`),
-        figure("Memory", bytes(memory), history.memory)] : []),
-      figure("Calls now", String(view.calls)),
-      figure("Up for", ago(Date.now() - view.health.uptime * 1000)));
+    const now = performance.now();
+    const total = view.server?.calls_total ?? heard;
+    own.put(listed.length, `${listed.filter((context) => context.status === "running").length} running`);
+    rate.put(before ? Math.max(0, total - before.total) / ((now - before.at) / 1000) : null, `${view.calls} under way`);
+    before = { total, at: now };
+    setText(up, `Version ${view.health.version}, up for ${ago(Date.now() - view.health.uptime * 1000)}`);
+    if (view.server) {
+      if (!all.card.isConnected) cards.append(all.card, pool.card, memory.card, load.card);
+      all.put(view.server.sandboxes, `of all callers`);
+      pool.put(view.server.pool_available, `of ${view.server.pool_size}`);
+      memory.put(view.server.sandbox_memory_bytes, "of all sandboxes");
+      load.put(view.server.load, `${view.server.processors} processors`);
+    }
     checks.replaceChildren(...Object.entries(view.health.checks).map(([name, check]) => h("tr", {},
       h("td", {}, name), h("td", { class: check.status === "healthy" ? "good" : "bad" }, check.status),
       h("td", { class: "quiet wrap" }, detail(check)))));
   };
-  const calls = liveCalls(recent, 10, () => true, signal);
-  await Promise.all([every(2000, signal, draw), calls]);
+  const calls = liveCalls(recent, 10, (entry) => { heard += entry.outcome === "running" ? 1 : 0; return true; }, signal);
+  await Promise.all([every(1000, signal, draw), calls]);
 }
 
 function detail(check) {
@@ -52,57 +81,89 @@ function detail(check) {
   return shown.slice(0, 2).map(([key, value]) => `${key.replaceAll("_", " ")}: ${value}`).join(", ");
 }
 
-function chart(values) {
-  const most = Math.max(1, ...values);
-  const step = 100 / Math.max(1, HISTORY - 1);
-  const points = values.map((value, index) => `${(index * step).toFixed(1)} ${(29 - (value / most) * 27).toFixed(1)}`);
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("class", "chart");
-  svg.setAttribute("viewBox", "0 0 100 30");
-  svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("aria-hidden", "true");
-  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-  path.setAttribute("d", `M${points.join("L")}`);
-  svg.append(path);
-  return svg;
+function chart() {
+  const make = (name, attributes) => {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    return element;
+  };
+  const svg = make("svg", { class: "chart", viewBox: "0 0 100 30", preserveAspectRatio: "none", "aria-hidden": "true" });
+  const area = make("path", { class: "area" });
+  const line = make("path", {});
+  svg.append(area, line);
+  const step = 100 / (HISTORY - 1);
+  return { svg, draw(values) {
+    const most = Math.max(1, ...values);
+    const first = HISTORY - values.length;
+    const points = values.map((value, index) => `${((first + index) * step).toFixed(1)} ${(29 - (value / most) * 27).toFixed(1)}`);
+    line.setAttribute("d", `M${points.join("L")}`);
+    area.setAttribute("d", `M${(first * step).toFixed(1)} 30L${points.join("L")}L100 30Z`);
+  } };
 }
 
 export async function contexts() {
-  const offered = await server.tools();
-  if (offered.has("list_contexts")) return (await server.call("list_contexts")).contexts;
-  if (!offered.has("get_sessions")) return [];
-  const { sessions } = await server.call("get_sessions");
-  return sessions.map((session) => ({ ...session, context_id: session.session_id, name: session.session_id, language: session.template, description: "" }));
+  return (await server.get("/contexts")).contexts;
 }
 
 export async function contextsPage(main, signal) {
-  const search = h("input", { type: "search", placeholder: "Search by name, id or language", "aria-label": "Search", class: "grow" });
+  const search = h("input", { type: "search", placeholder: "Search by name, id, language or status", "aria-label": "Search", class: "grow" });
   const count = h("span", { class: "quiet", role: "status" });
   const body = h("tbody", {});
   const offered = await server.tools();
+  const rows = new Map();
   let listed = [];
   const draw = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const fits = (context) => {
-      const text = `${context.name} ${context.context_id} ${context.language} ${context.description}`.toLowerCase();
+      const text = `${context.name} ${context.context_id} ${context.language} ${context.status} ${context.description}`.toLowerCase();
       return words.every((word) => text.includes(word));
     };
     const found = listed.filter(fits);
-    count.textContent = found.length > MAX_ROWS ? `${MAX_ROWS} of ${found.length} shown` : `${found.length} of ${listed.length}`;
-    body.replaceChildren(...found.slice(0, MAX_ROWS).map((context) => h("tr", {},
-      h("td", { class: "name" }, h("a", { href: `#/c/${encodeURIComponent(context.context_id)}` }, context.name || context.context_id)),
-      h("td", {}, context.language), h("td", {}, context.status),
-      h("td", { class: "number" }, ago(context.created_at)), h("td", { class: "number" }, ago(context.last_used)),
-      h("td", {}, stopButton(context.context_id, offered, look)))));
+    setText(count, found.length > MAX_ROWS ? `${MAX_ROWS} of ${found.length} shown` : `${found.length} of ${listed.length}`);
+    const shown = found.slice(0, MAX_ROWS).map((context) => {
+      if (!rows.has(context.context_id)) rows.set(context.context_id, contextRow(context, offered, look));
+      const row = rows.get(context.context_id);
+      row.put(context);
+      return row.line;
+    });
+    // Rows that stay are left where they are: somebody may be about to press a button in one.
+    if (shown.length !== body.childElementCount || shown.some((line, index) => body.children[index] !== line)) body.replaceChildren(...shown);
   };
-  const look = async () => { listed = await contexts(); draw(); };
-  search.addEventListener("input", draw);
+  const timed = (name, work) => {
+    const start = performance.now();
+    const end = () => { body.getBoundingClientRect(); performance.measure(name, { start, end: performance.now() }); };
+    return Promise.resolve(work()).then(end);
+  };
+  const look = () => timed("contexts-listed", async () => {
+    listed = await contexts();
+    const alive = new Set(listed.map((context) => context.context_id));
+    for (const id of rows.keys()) if (!alive.has(id)) rows.delete(id);
+    await timed("contexts-drawn", draw);
+  });
+  search.addEventListener("input", () => timed("contexts-filtered", draw));
   main.replaceChildren(h("h1", {}, "Contexts"), h("div", { class: "row" }, search, count),
-    h("section", { class: "card scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, ...["Name", "Language", "Status"].map((name) => h("th", {}, name)),
-        h("th", { class: "number" }, "Age"), h("th", { class: "number" }, "Last used"), h("th", {}, ""))), body)));
+    h("section", { class: "card scroll" }, h("table", { class: "list" },
+      h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", { class: "extra" }, "Language"), h("th", {}, "Status"),
+        ...["Processor", "Memory", "Age"].map((name) => h("th", { class: "number extra" }, name)), h("th", { class: "number" }, "Last used"), h("th", {}, ""))), body)));
   search.focus();
-  await every(2000, signal, look);
+  let soon;
+  const changed = (entry) => {
+    if (!CHANGES.includes(entry.tool)) return;
+    clearTimeout(soon);
+    soon = setTimeout(() => { if (!signal.aborted) look().catch(() => {}); }, 150);
+  };
+  await Promise.all([every(5000, signal, look), server.follow(changed, () => {}, signal)]);
+}
+
+function contextRow(context, offered, then) {
+  const cells = ["extra", "", "number extra", "number extra", "number extra", "number"].map((kind) => h("td", { class: kind }));
+  const name = h("a", { href: `#/c/${encodeURIComponent(context.context_id)}` }, context.name || context.context_id);
+  const line = h("tr", {}, h("td", { class: "name", title: context.description || context.context_id }, name), ...cells, h("td", {}, stopButton(context.context_id, offered, then)));
+  return { line, put(now) {
+    const values = [now.language, now.status, now.cpu_seconds == null ? "–" : `${now.cpu_seconds.toFixed(1)} s`, now.memory_bytes == null ? "–" : bytes(now.memory_bytes), ago(now.created_at), ago(now.last_used)];
+    cells.forEach((cell, index) => setText(cell, values[index]));
+    cells[1].className = now.status === "running" ? "busy" : "";
+  } };
 }
 
 export function stopButton(id, offered, then) {
@@ -165,7 +226,8 @@ export async function toolsPage(main) {
   draw();
 }
 
-function toolView(tool) {
+/** What a tool is, and a form to try it. */
+export function toolView(tool) {
   const input = h("textarea", { rows: 4, "aria-label": `Arguments of ${tool.name}`, spellcheck: "false" });
   input.value = JSON.stringify(Object.fromEntries((tool.inputSchema.required ?? []).map((name) => [name, ""])), null, 2);
   const result = h("div", {});

@@ -10,6 +10,8 @@ export class Denied extends Error {}
 export class Refused extends Error {}
 
 export const signedIn = () => token !== "";
+/** The cookie itself is none of ours to see; this only says that there was one. */
+export const hasPass = () => localStorage.getItem("belljar-pass") !== null;
 export const whenDenied = (then) => { onDenied = then; };
 
 export function signIn(given) {
@@ -18,10 +20,11 @@ export function signIn(given) {
   else sessionStorage.removeItem("belljar-token");
 }
 
-const headers = (more) => (token ? { ...more, Authorization: `Bearer ${token}` } : { ...more });
+/** The first one says that it is our page that asks: with it a pass counts, and no other page can send it. */
+const headers = (more) => ({ "X-Belljar-Page": "1", ...more, ...(token ? { Authorization: `Bearer ${token}` } : {}) });
 
 async function checked(response) {
-  if (response.status === 401 || response.status === 403) {
+  if (response.status === 401) {
     onDenied();
     throw new Denied("a token is needed");
   }
@@ -37,6 +40,34 @@ export async function get(path) {
   if (!response.ok) throw new Error(body.error?.message ?? `the server answered ${response.status}`);
   return body;
 }
+
+async function post(path, body) {
+  const response = await fetch(path, { method: "POST", headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body) });
+  if (response.ok) return;
+  const told = await response.json().catch(() => null);
+  throw new Refused(told?.error?.message ?? `the server answered ${response.status}`);
+}
+
+/** Trades the code of a link, which works once, for a pass. */
+export async function enter(code) {
+  await post("/enter", { code });
+  localStorage.setItem("belljar-pass", "1");
+}
+
+/** Whether this server asks who calls. */
+export async function needsToken() {
+  const response = await fetch("/mcp", { headers: { Accept: "application/json" } });
+  return (await response.json()).authentication !== "none";
+}
+
+export async function leave() {
+  signIn("");
+  localStorage.removeItem("belljar-pass");
+  await post("/leave", {});
+}
+
+/** Mouse and keys of somebody who looks at a browser. */
+export const hand = (context, viewer, gestures) => post(`/browser/${encodeURIComponent(context)}`, { viewer, gestures });
 
 /** What the page looks up for itself says so, and is not shown among the calls. */
 export const QUIET = "belljar-dashboard-quiet";
@@ -72,6 +103,9 @@ export async function tools() {
   }
 }
 
+/** They may have changed. */
+export const forgetTools = () => { offered = undefined; };
+
 /** The result of a tool, as the protocol has it. */
 export const ask = (tool, given, client) => rpc("tools/call", { name: tool, arguments: given }, tool, client);
 
@@ -91,29 +125,38 @@ function reason(result) {
   }
 }
 
+/** Reads the events of a stream, until it or `signal` ends it. */
+export async function events(path, signal, onOpen, onEvent) {
+  const response = await checked(await fetch(path, { headers: headers(), signal }));
+  if (!response.ok) throw new Error((await response.json()).error?.message ?? `the server answered ${response.status}`);
+  onOpen();
+  let rest = "";
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    const pieces = (rest + part.value).split("\n\n");
+    rest = pieces.pop();
+    for (const piece of pieces) {
+      const kind = /^event: (.*)$/m.exec(piece)?.[1];
+      if (kind) onEvent(kind, JSON.parse(/^data: (.*)$/m.exec(piece)[1]));
+    }
+  }
+}
+
+export const pause = (milliseconds) => new Promise((resume) => { setTimeout(resume, milliseconds); });
+
 /** Calls `onCall` for every call that begins or ends, `onGap` when some were missed, until `signal` says to stop. */
 export async function follow(onCall, onGap, signal) {
   let wait = 500;
   while (!signal.aborted) {
     try {
-      const response = await checked(await fetch("/events", { headers: headers(), signal }));
-      onGap();
-      wait = 500;
-      let rest = "";
-      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-      for (let part = await reader.read(); !part.done; part = await reader.read()) {
-        const events = (rest + part.value).split("\n\n");
-        rest = events.pop();
-        for (const event of events) {
-          const kind = /^event: (.*)$/m.exec(event)?.[1];
-          if (kind === "call") onCall(JSON.parse(/^data: (.*)$/m.exec(event)[1]));
-          if (kind === "missed") onGap();
-        }
-      }
+      await events("/events", signal, () => { wait = 500; onGap(); }, (kind, data) => {
+        if (kind === "call") onCall(data);
+        if (kind === "missed") onGap();
+      });
     } catch (error) {
       if (error instanceof Denied) return;
     }
-    await new Promise((resume) => { setTimeout(resume, wait); });
+    await pause(wait);
     wait = Math.min(wait * 2, 10_000);
   }
 }

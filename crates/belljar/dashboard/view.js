@@ -58,6 +58,11 @@ export function bytes(count) {
   return `${count >= 100 || unit === 0 ? Math.round(count) : count.toFixed(1)} ${units[unit]}`;
 }
 
+/** Only when it is another text: what stays the same is not drawn again. */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
 /** A failure where it happened, in words. */
 export const problem = (error) => h("p", { class: "bad", role: "alert" }, error.message ?? String(error));
 
@@ -75,7 +80,8 @@ export function callView(entry, language, link = true) {
   const given = { ...entry.arguments };
   const asked = ["code", "command", "input"].find((name) => typeof given[name] === "string");
   const text = asked === "command" ? [given.command, ...(Array.isArray(given.args) ? given.args : [])].join(" ") : given[asked] ?? "";
-  for (const known of ["code", "command", "args", "input", "context_id", "session_id", "sandbox_id"]) delete given[known];
+  const did = Array.isArray(given.did) ? given.did.map(String) : null;
+  for (const known of ["code", "command", "args", "input", "did", "context_id", "session_id", "sandbox_id"]) delete given[known];
   const spoken = given.language ?? (given.template === "node" ? "javascript" : given.template) ?? language;
   const view = h("article", { class: `call ${state}`, "data-number": entry.number },
     h("div", { class: "head" },
@@ -86,6 +92,7 @@ export function callView(entry, language, link = true) {
       h("time", { class: "quiet", datetime: entry.at }, new Date(entry.at).toLocaleTimeString()),
       entry.client ? h("span", { class: "quiet" }, entry.client) : null),
     text ? code(text, asked === "code" ? spoken : "") : null,
+    did ? h("ul", { class: "did" }, did.map((line) => h("li", {}, line))) : null,
     Object.keys(given).length ? h("details", {}, h("summary", { class: "quiet" }, "arguments"), code(JSON.stringify(given, null, 2), "")) : null,
     ...outputs(entry));
   return view;

@@ -1,5 +1,7 @@
 //! The command line. Every setting of [`config::SETTINGS`] is also a flag, made from that table.
 
+mod remote;
+
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -8,6 +10,8 @@ use crate::{
     acp_run::Allow,
     config::{self, Setting},
 };
+
+pub(crate) use remote::*;
 
 /// A release sets `BELLJAR_VERSION` to its version, commit and date.
 pub(crate) const VERSION: &str = match option_env!("BELLJAR_VERSION") {
@@ -32,7 +36,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve MCP over standard input and output
-    Mcp,
+    Mcp(McpArguments),
     /// Be an editor's agent, over the Agent Client Protocol
     Acp,
     /// Serve MCP over HTTP, to many callers
@@ -69,87 +73,11 @@ pub(crate) enum Command {
     Man(ManArguments),
 }
 
-/// On a running `belljar serve`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum RemoteCommand {
-    /// List the contexts of a running server
-    Ps(PsArguments),
-    /// Run a command in a context of a running server
-    Exec(ExecArguments),
-    /// Copy a file into a context of a running server, or out of it
-    Cp(CpArguments),
-    /// Stop contexts of a running server
-    Stop(StopArguments),
-    /// Type code into a context of a running server
-    Shell(ShellArguments),
-}
-
-/// Which server. A token is read from BELLJAR_TOKEN.
 #[derive(Debug, Args)]
-pub(crate) struct ServerArguments {
-    /// The server's address [default: BELLJAR_URL, else what `host` and `port` say]
-    #[arg(long, value_name = "URL")]
-    pub(crate) url: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PsArguments {
-    #[command(flatten)]
-    pub(crate) server: ServerArguments,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ExecArguments {
-    #[command(flatten)]
-    pub(crate) server: ServerArguments,
-    /// Id or name of the context
-    #[arg(value_name = "CONTEXT")]
-    pub(crate) context: String,
-    /// Time limit, such as 5m
-    #[arg(long, value_name = "DURATION", value_parser = config::parse_duration)]
-    pub(crate) timeout: Option<Duration>,
-    /// The program and its arguments, passed on as they are
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(crate) command: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct CpArguments {
-    #[command(flatten)]
-    pub(crate) server: ServerArguments,
-    /// A file here, or CONTEXT:PATH
-    #[arg(value_name = "FROM")]
-    pub(crate) from: String,
-    /// A file or directory here, or CONTEXT:PATH
-    #[arg(value_name = "TO")]
-    pub(crate) to: String,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct StopArguments {
-    #[command(flatten)]
-    pub(crate) server: ServerArguments,
-    /// Ids or names
-    #[arg(value_name = "CONTEXT", required = true)]
-    pub(crate) contexts: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ShellArguments {
-    #[command(flatten)]
-    pub(crate) server: ServerArguments,
-    /// Id or name of the context; without it a new one is made, and stopped at the end
-    #[arg(value_name = "CONTEXT")]
-    pub(crate) context: Option<String>,
-    /// python or javascript, for a new context
-    #[arg(short, long, conflicts_with = "context")]
-    pub(crate) language: Option<String>,
-    /// Leave a new context running
-    #[arg(long)]
-    pub(crate) leave: bool,
+pub(crate) struct McpArguments {
+    /// Show what happens on a page of this machine, at a port if one is given; the link is printed to standard error
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    pub(crate) dashboard: Option<u16>,
 }
 
 #[derive(Debug, Args)]

@@ -45,7 +45,7 @@ fn dispatch(arguments: cli::Arguments) -> anyhow::Result<ExitCode> {
     observe::logging::init(&config, serves);
     match arguments.cli.command {
         cli::Command::Acp => cmd::acp::run(config),
-        cli::Command::Mcp => cmd::mcp::run(config),
+        cli::Command::Mcp(arguments) => cmd::mcp::run(config, &arguments),
         cli::Command::Serve(arguments) => cmd::serve::run(config, &arguments),
         cli::Command::Run(arguments) => cmd::run::run(config, arguments),
         cli::Command::AcpRun(arguments) => acp_run::run(config, arguments),

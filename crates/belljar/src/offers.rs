@@ -106,6 +106,10 @@ impl Offers {
         self
     }
 
+    pub(crate) fn gateway(&self) -> Option<&Arc<Gateway>> {
+        self.gateway.as_ref()
+    }
+
     /// Whether there is anything beside our own tools.
     pub(crate) fn has_more(&self) -> bool {
         self.gateway.is_some() || !self.toolkits.is_empty()

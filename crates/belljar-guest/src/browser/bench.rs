@@ -89,7 +89,7 @@ pub(super) fn with_browser(routes: Routes, test: impl AsyncFnOnce(&mut Bench)) {
             Box::pin(async move { stream.and_then(crate::wires::stream).map_err(|e| e.to_string()) })
         });
         let downloads = dir.path().join("downloads").to_str().unwrap().to_owned();
-        let actor = Actor { launch, downloads, live: None, ended: false };
+        let actor = Actor { launch, downloads, live: None, ended: false, window: super::Window::default() };
         test(&mut Bench { actor, dir, children, stillborn, port }).await;
     });
 }

@@ -10,6 +10,7 @@ use super::{
     cdp::{Cdp, Event},
     state::{Dealt, Dialog, MAX_LOG_LINE, Navigating, Shared, State, Tab},
     text::{address, line_of, said},
+    watch,
 };
 
 /// What the walker tells by itself, when a page has loaded or dealt with input. Only our world has it.
@@ -126,6 +127,9 @@ fn target(state: &mut State, cdp: &Cdp, parent: &str, name: &str, params: &Value
 }
 
 fn page(state: &mut State, cdp: &Cdp, session: &str, name: &str, params: &Value) {
+    if name == "screencastFrame" {
+        return watch::frame(&mut state.screen, cdp, session, params);
+    }
     if name == "windowOpen" {
         state.due = state.due.saturating_add(1);
     }

@@ -11,8 +11,9 @@ mod page;
 mod snapshot;
 mod state;
 mod text;
+mod watch;
 
-use std::{future::Future, pin::Pin, rc::Rc, time::Duration};
+use std::{cell::RefCell, future::Future, pin::Pin, rc::Rc, time::Duration};
 
 use belljar_proto::{Browse, Browsed, Problem, Reply};
 use serde_json::{Value, json};
@@ -58,12 +59,25 @@ pub(crate) struct Job {
     pub(crate) finished: Box<dyn FnOnce(Reply, Vec<u8>)>,
 }
 
-pub(crate) struct Browser(mpsc::Sender<Job>);
+pub(crate) struct Browser {
+    jobs: mpsc::Sender<Job>,
+    window: Window,
+}
+
+/// The browser that was started last, for people who look at it beside the calls.
+type Window = Rc<RefCell<Option<(Rc<Cdp>, Rc<Shared>)>>>;
 
 impl Browser {
     pub(crate) fn new(launch: Launch) -> Self {
         let (sender, mut jobs) = mpsc::channel::<Job>(QUEUE);
-        let mut actor = Actor { launch, downloads: DOWNLOADS.into(), live: None, ended: false };
+        let window = Window::default();
+        let mut actor = Actor {
+            launch,
+            downloads: DOWNLOADS.into(),
+            live: None,
+            ended: false,
+            window: Rc::clone(&window),
+        };
         spawn_local(async move {
             while let Some(job) = jobs.recv().await {
                 let limit = Duration::from_millis(job.timeout_ms);
@@ -74,12 +88,12 @@ impl Browser {
                 (job.finished)(reply, body);
             }
         });
-        Self(sender)
+        Self { jobs: sender, window }
     }
 
     pub(crate) async fn send(&self, job: Job) {
         // The actor lives as long as the guest.
-        let _ = self.0.send(job).await;
+        let _ = self.jobs.send(job).await;
     }
 }
 
@@ -100,6 +114,7 @@ struct Actor {
     live: Option<Live>,
     /// One was there and is gone, and nobody has been told.
     ended: bool,
+    window: Window,
 }
 
 type Done = Result<(Browsed, Vec<u8>), Problem>;
@@ -189,7 +204,9 @@ impl Actor {
             let late = |_| Problem::NoBrowser {
                 message: format!("the browser did not come up within {} s", START_LIMIT.as_secs()),
             };
-            self.live = Some(started.map_err(late)??);
+            let live = started.map_err(late)??;
+            *self.window.borrow_mut() = Some((Rc::clone(&live.cdp), Rc::clone(&live.shared)));
+            self.live = Some(live);
         }
         let gone = || Problem::Crashed { message: "the browser ended".into() };
         let live = self.live.as_ref().ok_or_else(gone)?;

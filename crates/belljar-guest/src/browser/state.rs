@@ -8,7 +8,10 @@ use std::{
 use belljar_proto::{Browsed, MAX_TABS, Tab as TabInfo};
 use tokio::{sync::Notify, time::Instant};
 
-use super::text::{address, line_of};
+use super::{
+    text::{address, line_of},
+    watch::Screen,
+};
 
 /// Of one tab. A page may make as many as it likes; more are not looked at.
 pub(super) const MAX_FRAMES: usize = 500;
@@ -232,6 +235,7 @@ pub(super) struct State {
     pub(super) doomed: HashMap<String, String>,
     /// The browser's stream is closed.
     pub(super) gone: bool,
+    pub(super) screen: Screen,
 }
 
 impl State {

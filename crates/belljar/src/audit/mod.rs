@@ -6,6 +6,7 @@
 
 pub(crate) mod chain;
 pub(crate) mod file;
+pub(crate) mod recent;
 #[cfg(test)]
 mod tests;
 pub(crate) mod verify;
@@ -111,6 +112,10 @@ impl Audit {
         thread::Builder::new().name("audit".into()).spawn(move || write(&mut file, &messages, &theirs))?;
         let refusals = Refusals { since: Instant::now(), recorded: 0, omitted: 0 };
         Ok(Self { path: path.to_owned(), server, queue, state, refusals: Mutex::new(refusals) })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Why no call can be accepted now.

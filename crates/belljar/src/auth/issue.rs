@@ -10,22 +10,28 @@ use std::{
 use anyhow::{Context, bail};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jiff::Timestamp;
+use subtle::ConstantTimeEq;
 
 use super::{
     Quotas,
     tokens::{self, Content, Digest, Entry, PREFIX, VERSION},
 };
 
-/// A token in the clear. Exists between its making and its one printing.
+/// A token in the clear. One that is kept in a file exists between its making and its one printing.
 pub(crate) struct Secret(String);
 
 impl Secret {
-    fn random() -> anyhow::Result<Self> {
+    pub(crate) fn random() -> anyhow::Result<Self> {
         Ok(Self(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random::<32>()?))))
     }
 
     pub(crate) fn reveal(&self) -> &str {
         &self.0
+    }
+
+    /// Takes as long for every guess.
+    pub(super) fn is(&self, token: &str) -> bool {
+        self.0.as_bytes().ct_eq(token.as_bytes()).into()
     }
 }
 

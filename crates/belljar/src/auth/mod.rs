@@ -121,8 +121,15 @@ impl Denied {
 
 #[derive(Debug)]
 pub(crate) struct Gate {
-    tokens: Tokens,
+    known: Known,
     oauth: Option<Resource>,
+}
+
+#[derive(Debug)]
+enum Known {
+    Tokens(Tokens),
+    /// One secret that never leaves this process: who has a pass of the page brings it, see `http/visitors.rs`.
+    Page(issue::Secret),
 }
 
 impl Gate {
@@ -139,24 +146,34 @@ impl Gate {
             if let Some((key, _)) = others.iter().find(|(_, is_empty)| !is_empty) {
                 bail!("{key} is set but auth.issuer is not: set it to the issuer's URL, or unset {key}");
             }
-            return Ok(Self { tokens, oauth: None });
+            return Ok(Self { known: Known::Tokens(tokens), oauth: None });
         }
-        Ok(Self { tokens, oauth: Some(Resource::open(auth).await?) })
+        Ok(Self { known: Known::Tokens(tokens), oauth: Some(Resource::open(auth).await?) })
+    }
+
+    /// For the page of one person, beside `belljar mcp`.
+    pub(crate) fn for_page(secret: issue::Secret) -> Self {
+        Self { known: Known::Page(secret), oauth: None }
     }
 
     /// Whether nobody needs a token. A token that is added closes the door, and it stays closed.
     pub(crate) fn is_open(&self) -> bool {
-        self.oauth.is_none() && !self.tokens.is_guarded()
+        self.oauth.is_none() && matches!(&self.known, Known::Tokens(tokens) if !tokens.is_guarded())
     }
 
     pub(crate) async fn admit(&self, headers: &HeaderMap) -> Result<Identity, Denied> {
+        let local = || Identity { caller: Caller::new("local"), operator: true, quotas: Quotas::default() };
         if self.is_open() {
-            let caller = Caller::new("local");
-            return Ok(Identity { caller, operator: true, quotas: Quotas::default() });
+            return Ok(local());
         }
         let token = bearer(headers)?;
+        let tokens = match &self.known {
+            Known::Tokens(tokens) => tokens,
+            Known::Page(secret) if secret.is(token) => return Ok(local()),
+            Known::Page(_) => return Err(Denied::not_valid()),
+        };
         if token.starts_with(tokens::PREFIX) {
-            return match self.tokens.find(token, Timestamp::now()) {
+            return match tokens.find(token, Timestamp::now()) {
                 Ok(Some(entry)) => Ok(Identity {
                     caller: Caller::new(&entry.name),
                     operator: entry.operator,

@@ -2,9 +2,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use crate::{config::Config, gateway::plan::Plan, mcp};
+use crate::{cli::McpArguments, config::Config, gateway::plan::Plan, mcp};
 
-pub(crate) fn run(mut config: Config) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(mut config: Config, arguments: &McpArguments) -> anyhow::Result<ExitCode> {
     // The one caller shares with nobody.
     config.service.runs_per_caller = usize::MAX;
     let plan = Plan::read(&config)?;
@@ -15,7 +15,7 @@ pub(crate) fn run(mut config: Config) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let result = runtime.block_on(mcp::serve(config, plan));
+    let result = runtime.block_on(mcp::serve(config, plan, arguments.dashboard));
     // Reading a terminal blocks a thread that nothing can wake: leave it behind.
     runtime.shutdown_background();
     result.map(|()| ExitCode::SUCCESS)

@@ -125,7 +125,7 @@ async fn look(service: &Arc<SandboxService>, home: &Path, began: Instant) -> Hea
 fn disk_free(home: &Path) -> Result<u64, String> {
     let stat = rustix::fs::statvfs(home).map_err(|e| format!("cannot look at {}: {e}", home.display()))?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    let probe = home.join("serve/.probe");
+    let probe = home.join(".probe");
     let written = fs::write(&probe, [0; 4096]);
     let _ = fs::remove_file(&probe);
     written.map_err(|e| format!("cannot write below {}: {e}", home.display()))?;

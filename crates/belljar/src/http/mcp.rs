@@ -1,6 +1,6 @@
 //! `/mcp`: what comes in is looked at, and handed to rmcp in the way its era wants.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use axum::{
     body::Body,
@@ -80,13 +80,19 @@ impl<H: ServerHandler + Clone + Send + Sync + 'static> Pair<H> {
 }
 
 impl Endpoint {
-    pub(super) fn new(handler: Handler, fixtures: bool, config: &Config) -> anyhow::Result<Self> {
+    /// `sessions`: where those of the older era are kept for a later server, if they are.
+    pub(super) fn new(
+        handler: Handler,
+        fixtures: bool,
+        config: &Config,
+        sessions: Option<&Path>,
+    ) -> anyhow::Result<Self> {
         let stop = CancellationToken::new();
         let mut manager = LocalSessionManager::default();
         // rmcp ends an idle session together with the calls that run in it.
         manager.session_config.keep_alive = Some(config.service.max_run_timeout + SESSION_IDLE);
         let manager = Arc::new(manager);
-        let sessions = Sessions::open(&config.home.join("serve/sessions"), manager.clone())?;
+        let sessions = Sessions::open(sessions, manager.clone())?;
         let mut http = StreamableHttpServerConfig::default()
             // Checked before, and better: see guard.rs.
             .disable_allowed_hosts()
@@ -191,9 +197,13 @@ pub(super) async fn endpoint(State(door): AppState, request: Request<Body>) -> R
 pub(super) async fn admit(door: &Door, parts: &Parts) -> Result<Identity, Reply> {
     let peer = parts.extensions.get::<Peer>().map(Peer::neighbourhood).unwrap_or_default();
     let in_query = refuse_in_query(parts.uri.query());
-    let admitted = match in_query {
-        Ok(()) => door.gate.admit(&parts.headers).await,
-        Err(denied) => Err(denied),
+    let admitted = match (in_query, door.visitors.authorization(&parts.headers)) {
+        (Ok(()), Some(authorization)) => {
+            let pass = HeaderMap::from_iter([(header::AUTHORIZATION, authorization)]);
+            door.gate.admit(&pass).await
+        }
+        (Ok(()), None) => door.gate.admit(&parts.headers).await,
+        (Err(denied), _) => Err(denied),
     };
     let identity = match admitted {
         Ok(identity) => identity,
@@ -222,7 +232,7 @@ fn refused(gate: &crate::auth::Gate, denied: &Denied) -> Reply {
     reply
 }
 
-fn too_many(wait: std::time::Duration) -> Reply {
+pub(super) fn too_many(wait: std::time::Duration) -> Reply {
     let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
     let message = format!("Too many requests: try again in {seconds} s");
     let mut reply = reply::denied(metrics::Denied::Rate, StatusCode::TOO_MANY_REQUESTS, REFUSED, &message);

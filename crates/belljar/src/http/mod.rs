@@ -4,6 +4,7 @@
 //! and Origin ([`guard`]), authentication and the caller's rate ([`crate::auth`]), the limits on its body ([`body`]),
 //! and then rmcp ([`mcp`]), which calls the same [`crate::mcp::Handler`] that serves standard input.
 
+mod beside;
 mod body;
 mod connect;
 mod dashboard;
@@ -14,6 +15,7 @@ mod mcp;
 mod reply;
 mod sessions;
 mod status;
+mod visitors;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -35,12 +37,15 @@ use crate::{
     gateway::plan::Plan,
     mcp::Handler,
     observe::{Traces, Transcripts, metrics::Metrics},
+    offers::Offers,
     signals::Signals,
 };
+pub(crate) use beside::Beside;
 pub(crate) use connect::instructions;
 use guard::Guard;
 use health::Health;
 use mcp::Endpoint;
+use visitors::Visitors;
 
 /// Calls that run when the server is told to stop may take this long to finish.
 const FINISH: Duration = Duration::from_secs(30);
@@ -64,8 +69,15 @@ pub(crate) struct Door {
     health: watch::Receiver<Arc<Health>>,
     metrics: &'static Metrics,
     service: Arc<SandboxService>,
-    tools: usize,
+    offers: Arc<Offers>,
     transcripts: Arc<Transcripts>,
+    visitors: Arc<Visitors>,
+    /// Called when somebody came in by a link.
+    entered: Box<dyn Fn() + Send + Sync>,
+    /// People who look at browsers.
+    viewers: Arc<dashboard::Viewers>,
+    /// Held while the audit log is checked.
+    verifying: tokio::sync::Mutex<()>,
     /// Calls in progress.
     calls: TaskTracker,
     /// No new calls; what runs may finish, and tasks be asked for.
@@ -99,7 +111,6 @@ pub(crate) async fn serve(
     service.adopted().await;
     let (health_task, health) = health::watch(service.clone(), config.home.clone());
     let offers = plan.open(&config)?;
-    let tools = offers.own_count();
     let calls = TaskTracker::new();
     let transcripts = Transcripts::new();
     let handler = Handler::for_many(
@@ -109,7 +120,8 @@ pub(crate) async fn serve(
         calls.clone(),
         transcripts.clone(),
     );
-    let endpoint = Endpoint::new(handler, fixtures, &config)?;
+    let kept = config.home.join("serve/sessions");
+    let endpoint = Endpoint::new(handler, fixtures, &config, Some(&kept))?;
     let door = Arc::new(Door {
         gate,
         rates: Rates::new(config.serve.rate),
@@ -120,8 +132,12 @@ pub(crate) async fn serve(
         health,
         metrics: Metrics::install()?,
         service: service.clone(),
-        tools,
+        offers: offers.clone(),
         transcripts,
+        visitors: Arc::new(Visitors::new(addresses.first().map_or(0, SocketAddr::port))),
+        entered: Box::new(|| ()),
+        viewers: Arc::default(),
+        verifying: tokio::sync::Mutex::default(),
         calls,
         stopping: CancellationToken::new(),
     });
@@ -177,11 +193,7 @@ pub(crate) async fn serve(
 fn router(door: Arc<Door>) -> Router {
     Router::new()
         .route("/mcp", any(mcp::endpoint))
-        .route("/", get(dashboard::asset))
-        .route("/dashboard/{file}", get(dashboard::asset))
-        .route("/overview", get(dashboard::overview))
-        .route("/transcript", get(dashboard::transcript))
-        .route("/events", get(dashboard::events))
+        .merge(dashboard::routes())
         .route("/health", get(status::health))
         .route("/version", get(status::version))
         .route("/metrics", get(status::metrics))

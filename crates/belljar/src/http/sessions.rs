@@ -24,7 +24,8 @@ const FORGOTTEN: Duration = Duration::from_secs(7 * 24 * 3600);
 const MAX_FILE: u64 = 64 << 10;
 
 pub(super) struct Sessions {
-    directory: PathBuf,
+    /// `None`: they end with this server.
+    directory: Option<PathBuf>,
     manager: Arc<LocalSessionManager>,
     known: Mutex<Known>,
 }
@@ -52,7 +53,13 @@ struct Stored {
 }
 
 impl Sessions {
-    pub(super) fn open(directory: &Path, manager: Arc<LocalSessionManager>) -> anyhow::Result<Arc<Self>> {
+    pub(super) fn open(
+        directory: Option<&Path>,
+        manager: Arc<LocalSessionManager>,
+    ) -> anyhow::Result<Arc<Self>> {
+        let Some(directory) = directory else {
+            return Ok(Arc::new(Self { directory: None, manager, known: Mutex::default() }));
+        };
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.with_context(|| format!("cannot make {}", directory.display()))?;
         let mut known = Known::default();
@@ -68,7 +75,7 @@ impl Sessions {
                 Err(why) => tracing::warn!("a session is not recalled: {why}"),
             }
         }
-        Ok(Arc::new(Self { directory: directory.to_owned(), manager, known: Mutex::new(known) }))
+        Ok(Arc::new(Self { directory: Some(directory.to_owned()), manager, known: Mutex::new(known) }))
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -113,22 +120,25 @@ impl Sessions {
     }
 
     fn write(&self, id: &str, stored: &Stored) -> std::io::Result<()> {
+        let Some(path) = self.path(id) else { return Ok(()) };
         let mut options = fs::OpenOptions::new();
-        let file = options.write(true).create_new(true).mode(0o600).open(self.path(id))?;
+        let file = options.write(true).create_new(true).mode(0o600).open(&path)?;
         serde_json::to_writer(file, stored).map_err(|error| {
             // Half of one is of no use.
-            let _ = fs::remove_file(self.path(id));
+            let _ = fs::remove_file(&path);
             error.into()
         })
     }
 
-    fn path(&self, id: &str) -> PathBuf {
-        self.directory.join(id)
+    fn path(&self, id: &str) -> Option<PathBuf> {
+        self.directory.as_ref().map(|directory| directory.join(id))
     }
 
     pub(super) fn forget(&self, id: &str) {
-        if self.known().sessions.remove(id).is_some() {
-            let _ = fs::remove_file(self.path(id));
+        if self.known().sessions.remove(id).is_some()
+            && let Some(path) = self.path(id)
+        {
+            let _ = fs::remove_file(path);
         }
     }
 }
@@ -189,7 +199,7 @@ mod tests {
     #[tokio::test]
     async fn a_session_is_its_callers_alone_even_after_a_restart() {
         let directory = tempfile::tempdir().unwrap();
-        let open = || Sessions::open(directory.path(), Arc::default()).unwrap();
+        let open = || Sessions::open(Some(directory.path()), Arc::default()).unwrap();
         let (ann, bob) = (Caller::new("ann"), Caller::new("bob"));
         let sessions = open();
         begun(&sessions, "s1", "ann").await;
@@ -207,7 +217,7 @@ mod tests {
     #[tokio::test]
     async fn a_caller_with_too_many_loses_the_one_used_least_recently() {
         let directory = tempfile::tempdir().unwrap();
-        let sessions = Sessions::open(directory.path(), Arc::default()).unwrap();
+        let sessions = Sessions::open(Some(directory.path()), Arc::default()).unwrap();
         let ann = Caller::new("ann");
         for n in 0..PER_CALLER {
             begun(&sessions, &n.to_string(), "ann").await;

@@ -45,7 +45,7 @@ pub(super) fn mcp(door: &Arc<Door>) -> Reply {
         "status": if healthy { "ok" } else { "unhealthy" },
         "transport": "streamable-http",
         "protocol_versions": versions,
-        "tools": door.tools,
+        "tools": door.offers.own_count(),
         "authentication": if door.gate.is_open() { "none" } else { "bearer" },
         "usage": "POST JSON-RPC messages here; /health tells more",
     });

@@ -68,8 +68,14 @@ struct Shared {
 
 impl Handler {
     /// For one client, over standard input and output.
-    pub(super) fn for_one(service: Arc<SandboxService>, offers: Arc<Offers>, default_context: bool) -> Self {
-        Self::new(service, offers, default_context, Some(Caller::new("local")), TaskTracker::new(), None)
+    pub(super) fn for_one(
+        service: Arc<SandboxService>,
+        offers: Arc<Offers>,
+        default_context: bool,
+        transcripts: Option<Arc<Transcripts>>,
+    ) -> Self {
+        let caller = Some(Caller::new("local"));
+        Self::new(service, offers, default_context, caller, TaskTracker::new(), transcripts)
     }
 
     /// For callers who are known by their requests. `calls` counts what is in progress.

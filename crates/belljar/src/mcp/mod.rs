@@ -14,7 +14,7 @@ pub(crate) mod stdio;
 mod tasks;
 mod transport;
 
-use std::time::Duration;
+use std::{io::Write, time::Duration};
 
 use anyhow::Context;
 use belljar_sandbox::SandboxService;
@@ -22,7 +22,14 @@ use rmcp::{ServiceExt, service::ServerInitializeError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::{audit, backend, config::Config, gateway::plan::Plan, observe::Traces, offers::Offers};
+use crate::{
+    audit, backend,
+    config::Config,
+    gateway::plan::Plan,
+    http::Beside,
+    observe::{Traces, Transcripts},
+    offers::Offers,
+};
 pub(crate) use fixtures::Fixtures;
 pub(crate) use handler::Handler;
 pub(crate) use incoming::Incoming;
@@ -34,8 +41,8 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// How long the sandboxes may take to end.
 const SHUTDOWN: Duration = Duration::from_millis(1500);
 
-/// Serves until the client closes standard input or a signal arrives.
-pub(crate) async fn serve(config: Config, plan: Plan) -> anyhow::Result<()> {
+/// Serves until the client closes standard input or a signal arrives. `dashboard`: the port of a page for the person in front of this machine, 0 for any.
+pub(crate) async fn serve(config: Config, plan: Plan, dashboard: Option<u16>) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     stop_on_signals(stop.clone())?;
     let (reader, writer) = stdio::open();
@@ -46,7 +53,15 @@ pub(crate) async fn serve(config: Config, plan: Plan) -> anyhow::Result<()> {
     let service = SandboxService::new(backend::open(&config), config.service.clone());
     service.start();
     let offers = plan.open(&config)?;
-    let handler = Handler::for_one(service.clone(), offers.clone(), config.default_context);
+    let transcripts = dashboard.map(|_| Transcripts::new());
+    let beside = match (dashboard, &transcripts) {
+        (Some(port), Some(transcripts)) => {
+            let (service, offers) = (service.clone(), offers.clone());
+            Some(Beside::open(&config, port, service, offers, transcripts.clone(), invite).await?)
+        }
+        _ => None,
+    };
+    let handler = Handler::for_one(service.clone(), offers.clone(), config.default_context, transcripts);
     let mut connection = tokio::spawn(connection(handler, transport, stop.clone()));
 
     let result = tokio::select! {
@@ -60,9 +75,15 @@ pub(crate) async fn serve(config: Config, plan: Plan) -> anyhow::Result<()> {
             ended.unwrap_or(Ok(Ok(())))
         }
     };
+    drop(beside);
     traces.shutdown().await;
     audit.finish()?;
     result.context("the connection failed")?
+}
+
+/// Standard output belongs to the protocol.
+fn invite(link: &str) {
+    let _ = writeln!(std::io::stderr(), "The dashboard, for one browser: {link}");
 }
 
 async fn connection<R, W>(

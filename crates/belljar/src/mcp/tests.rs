@@ -65,7 +65,7 @@ pub(super) fn handler() -> Handler {
         Registry::new(&["contexts"], &Options { settings: settings.clone(), default_context: false });
     let service = SandboxService::new(Arc::new(Broken), settings);
     service.start();
-    Handler::for_one(service, Arc::new(Offers::new(registry.unwrap())), false)
+    Handler::for_one(service, Arc::new(Offers::new(registry.unwrap())), false, None)
 }
 
 struct Client {

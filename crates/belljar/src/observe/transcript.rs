@@ -71,6 +71,7 @@ struct Own {
 struct All {
     callers: HashMap<Caller, Own>,
     next: u64,
+    count: u64,
 }
 
 pub(crate) struct Transcripts {
@@ -125,6 +126,7 @@ impl Transcripts {
         let now = all.next;
         if entry.number == 0 {
             entry.number = now;
+            all.count += 1;
         }
         if !all.callers.contains_key(caller) && all.callers.len() >= MAX_CALLERS {
             let oldest =
@@ -171,12 +173,23 @@ impl Transcripts {
         found
     }
 
+    /// Calls of all callers since the start.
+    pub(crate) fn count(&self) -> u64 {
+        self.lock().count
+    }
+
     pub(crate) fn follow(&self) -> broadcast::Receiver<(Caller, Arc<Entry>)> {
         self.news.subscribe()
     }
 }
 
 impl Note {
+    /// What is done grew while it went on.
+    pub(crate) fn amend(&mut self, arguments: &JsonObject) {
+        self.entry.arguments = bounded(arguments);
+        self.transcripts.put(&self.caller, self.entry.clone());
+    }
+
     pub(crate) fn finish(mut self, result: Option<&CallToolResult>, outcome: Outcome) {
         let entry = &mut self.entry;
         entry.outcome = outcome.text().into_owned();

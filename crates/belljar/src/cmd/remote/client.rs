@@ -84,7 +84,7 @@ impl Client {
             "jsonrpc": "2.0", "id": 1, "method": "tools/call",
             "params": { "name": tool, "arguments": arguments, "_meta": about },
         });
-        let mut request = self
+        let request = self
             .http
             .post(self.url.clone())
             .header(header::CONTENT_TYPE, "application/json")
@@ -93,6 +93,18 @@ impl Client {
             .header("Mcp-Method", "tools/call")
             .header("Mcp-Name", tool)
             .body(body.to_string());
+        let response = self.send(request).await?;
+        let events = response
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        let text = bounded(response).await?;
+        let message = if events { last_event(&text) } else { serde_json::from_str(&text).ok() };
+        let message = message.with_context(|| format!("{} does not speak MCP", self.url))?;
+        answer(tool, &message)
+    }
+
+    async fn send(&self, mut request: reqwest::RequestBuilder) -> anyhow::Result<reqwest::Response> {
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
@@ -105,16 +117,76 @@ impl Client {
                 self.url
             ),
             StatusCode::NOT_FOUND => bail!("there is no MCP server at {}", self.url),
-            _ => {}
+            _ => Ok(response),
         }
-        let events = response
-            .headers()
-            .get(header::CONTENT_TYPE)
-            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-        let text = bounded(response).await?;
-        let message = if events { last_event(&text) } else { serde_json::from_str(&text).ok() };
-        let message = message.with_context(|| format!("{} does not speak MCP", self.url))?;
-        answer(tool, &message)
+    }
+
+    /// An address beside `/mcp`.
+    pub(super) fn beside(&self, path: &str) -> Url {
+        let mut url = self.url.clone();
+        let root = self.url.path().trim_end_matches("/mcp");
+        let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+        url.set_path(&format!("{root}{path}"));
+        url.set_query(query);
+        url
+    }
+
+    /// What the server tells at an address beside `/mcp`.
+    pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        let response = self.send(self.http.get(self.beside(path))).await?;
+        self.json(response).await
+    }
+
+    pub(super) async fn post(&self, path: &str) -> anyhow::Result<Value> {
+        let request = self.http.post(self.beside(path)).header(header::CONTENT_TYPE, "application/json");
+        let response = self.send(request.body("{}")).await?;
+        self.json(response).await
+    }
+
+    async fn json(&self, response: reqwest::Response) -> anyhow::Result<Value> {
+        let status = response.status();
+        let value: Value = serde_json::from_str(&bounded(response).await?)
+            .with_context(|| format!("{} is another kind of server, or an older one", self.url))?;
+        if !status.is_success() {
+            bail!("the server refused: {}", value["error"]["message"].as_str().unwrap_or("no reason given"));
+        }
+        Ok(value)
+    }
+
+    /// A stream of events that goes on until the server or we end it.
+    pub(super) async fn events(&self, path: &str) -> anyhow::Result<Events> {
+        let request = self.http.get(self.beside(path)).header(header::ACCEPT, "text/event-stream");
+        Ok(Events { response: self.send(request).await?, rest: Vec::new() })
+    }
+}
+
+pub(super) struct Events {
+    response: reqwest::Response,
+    rest: Vec<u8>,
+}
+
+impl Events {
+    /// Kind and data of the next one; `None` when the server has ended.
+    pub(super) async fn next(&mut self) -> anyhow::Result<Option<(String, String)>> {
+        loop {
+            if let Some(end) = self.rest.windows(2).position(|two| two == b"\n\n") {
+                let event: Vec<u8> = self.rest.drain(..end + 2).collect();
+                let text = String::from_utf8_lossy(&event);
+                let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+                if let (Some(kind), Some(data)) = (field("event:"), field("data:")) {
+                    return Ok(Some((kind.to_owned(), data.to_owned())));
+                }
+                continue;
+            }
+            match self.response.chunk().await {
+                Ok(Some(chunk)) if self.rest.len() + chunk.len() <= MAX_ANSWER => {
+                    self.rest.extend_from_slice(&chunk);
+                }
+                Ok(Some(_)) => bail!("an event is larger than {} MiB", MAX_ANSWER >> 20),
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(error).context("the server went away"),
+            }
+        }
     }
 }
 

@@ -17,8 +17,12 @@ enum Place<'a> {
 
 pub(super) async fn run(client: &Client, arguments: &CpArguments) -> anyhow::Result<ExitCode> {
     match (place(&arguments.from), place(&arguments.to)) {
-        (Place::Here(from), Place::Inside { context, path }) => upload(client, from, context, path).await?,
-        (Place::Inside { context, path }, Place::Here(to)) => download(client, context, path, to).await?,
+        (Place::Here(from), Place::Inside { context, path }) => {
+            upload(client, from, context, path, arguments.json).await?
+        }
+        (Place::Inside { context, path }, Place::Here(to)) => {
+            download(client, context, path, to, arguments.json).await?
+        }
         _ => {
             bail!("one side must be a file here, the other CONTEXT:PATH; write ./a:b for a file with a colon")
         }
@@ -41,16 +45,16 @@ fn name_of(path: &str) -> anyhow::Result<&str> {
     name.with_context(|| format!("{path:?} is not the name of a file"))
 }
 
-async fn upload(client: &Client, from: &str, context: &str, path: &str) -> anyhow::Result<()> {
+async fn upload(client: &Client, from: &str, context: &str, path: &str, as_json: bool) -> anyhow::Result<()> {
     let bytes = fs::read(from).with_context(|| format!("cannot read {from}"))?;
     let name = name_of(from)?;
     let to = if path.is_empty() || path.ends_with('/') { format!("{path}{name}") } else { path.to_owned() };
     let call = json!({ "context_id": context, "path": to, "content": STANDARD.encode(&bytes), "encoding": "base64" });
     let done = client.call("upload_file", call).await?;
-    report(done["path"].as_str().unwrap_or(&to), bytes.len())
+    report(done["path"].as_str().unwrap_or(&to), bytes.len(), as_json)
 }
 
-async fn download(client: &Client, context: &str, path: &str, to: &str) -> anyhow::Result<()> {
+async fn download(client: &Client, context: &str, path: &str, to: &str, as_json: bool) -> anyhow::Result<()> {
     let call = json!({ "context_id": context, "path": path, "encoding": "base64" });
     let done = client.call("download_file", call).await?;
     let Some(content) = done["content"].as_str() else {
@@ -60,10 +64,14 @@ async fn download(client: &Client, context: &str, path: &str, to: &str) -> anyho
     // The name is what was typed here, never what the sandbox says.
     let target = if Path::new(to).is_dir() { Path::new(to).join(name_of(path)?) } else { to.into() };
     fs::write(&target, &bytes).with_context(|| format!("cannot write {}", target.display()))?;
-    report(&target.to_string_lossy(), bytes.len())
+    report(&target.to_string_lossy(), bytes.len(), as_json)
 }
 
-fn report(path: &str, bytes: usize) -> anyhow::Result<()> {
+fn report(path: &str, bytes: usize, as_json: bool) -> anyhow::Result<()> {
+    if as_json {
+        writeln!(std::io::stdout(), "{}", json!({ "path": path, "size": bytes }))?;
+        return Ok(());
+    }
     writeln!(std::io::stderr(), "{}: {bytes} bytes", super::printable(path))?;
     Ok(())
 }

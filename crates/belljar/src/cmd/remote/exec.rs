@@ -23,12 +23,16 @@ pub(super) async fn run(client: &Client, arguments: &ExecArguments) -> anyhow::R
     if ran.is_null() {
         anyhow::bail!("{}", super::client::refusal(&answer.text));
     }
-    let text = |key: &str| ran[key].as_str().unwrap_or_default().to_owned();
-    super::pass_on(std::io::stdout(), &text("stdout"))?;
-    super::pass_on(std::io::stderr(), &text("stderr"))?;
-    let mut err = std::io::stderr().lock();
-    for note in ran["notes"].as_array().into_iter().flatten().filter_map(|note| note.as_str()) {
-        writeln!(err, "{}", super::printable(note))?;
+    if arguments.json {
+        writeln!(std::io::stdout(), "{ran:#}")?;
+    } else {
+        let text = |key: &str| ran[key].as_str().unwrap_or_default().to_owned();
+        super::pass_on(std::io::stdout(), &text("stdout"))?;
+        super::pass_on(std::io::stderr(), &text("stderr"))?;
+        let mut err = std::io::stderr().lock();
+        for note in ran["notes"].as_array().into_iter().flatten().filter_map(|note| note.as_str()) {
+            writeln!(err, "{}", super::printable(note))?;
+        }
     }
     Ok(match ran["exit_code"].as_i64() {
         Some(code) => ExitCode::from((code & 0xff) as u8),

@@ -3,9 +3,13 @@
 mod client;
 mod cp;
 mod exec;
+mod logs;
+mod open;
 mod ps;
 mod shell;
+mod stats;
 mod stop;
+mod table;
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -27,6 +31,9 @@ pub(crate) fn run(config: &Config, command: RemoteCommand) -> anyhow::Result<Exi
             RemoteCommand::Exec(arguments) => exec::run(&connect(&arguments.server)?, &arguments).await,
             RemoteCommand::Cp(arguments) => cp::run(&connect(&arguments.server)?, &arguments).await,
             RemoteCommand::Stop(arguments) => stop::run(&connect(&arguments.server)?, &arguments).await,
+            RemoteCommand::Logs(arguments) => logs::run(&connect(&arguments.server)?, &arguments).await,
+            RemoteCommand::Stats(arguments) => stats::run(&connect(&arguments.server)?, &arguments).await,
+            RemoteCommand::Open(arguments) => open::run(&connect(&arguments.server)?, &arguments).await,
             RemoteCommand::Shell(arguments) => {
                 shell::run(&connect(&arguments.server)?, config, &arguments).await
             }

@@ -11,13 +11,19 @@ pub(super) async fn run(client: &Client, arguments: &StopArguments) -> anyhow::R
     let mut code = ExitCode::SUCCESS;
     for context in &arguments.contexts {
         match client.call("stop_context", json!({ "context_id": context })).await {
+            Ok(stopped) if arguments.json => writeln!(std::io::stdout(), "{stopped}")?,
             Ok(stopped) => {
                 let id = stopped["context_id"].as_str().unwrap_or(context);
                 writeln!(std::io::stdout(), "stopped {}", printable(id))?;
             }
             // The others are stopped all the same.
             Err(error) => {
-                writeln!(std::io::stderr(), "error: {error:#}")?;
+                if arguments.json {
+                    let failed = json!({ "context_id": context, "error": error.to_string() });
+                    writeln!(std::io::stdout(), "{failed}")?;
+                } else {
+                    writeln!(std::io::stderr(), "error: {error:#}")?;
+                }
                 code = ExitCode::FAILURE;
             }
         }
