@@ -1,0 +1,18 @@
+// figure.mjs URL: opens the dashboard as a newcomer does, and finds the figure that an agent drew.
+
+import { openBrowser, openPage } from "../dashboard/harness.mjs";
+
+const browser = await openBrowser();
+try {
+  const page = await openPage(browser, process.argv[2]);
+  await page.getByRole("link", { name: "Contexts" }).first().click();
+  await page.locator("tbody tr a").first().click();
+  const figure = page.getByAltText("figure 1").first();
+  await figure.waitFor();
+  const width = await figure.evaluate(async (image) => { await image.decode(); return image.naturalWidth; });
+  if (!(width > 100)) throw new Error(`the figure is ${width} pixels wide`);
+  if (page.problems.length) throw new Error(page.problems.join("\n"));
+  console.log(`a figure, ${width} pixels wide`);
+} finally {
+  await browser.close();
+}
