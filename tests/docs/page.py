@@ -40,7 +40,7 @@ def environment(home):
     tools = {"CARGO_HOME": ".cargo", "RUSTUP_HOME": ".rustup"}
     kept = {name: os.environ.get(name) or os.path.expanduser(f"~/{directory}") for name, directory in tools.items()}
     path = [str(WORK / "bin"), os.path.dirname(sys.executable), os.environ["PATH"]]
-    return {"PATH": ":".join(path), "HOME": str(home), "LANG": "C.UTF-8", "TERM": "dumb", "USER": "root",
+    return {"PATH": ":".join(path), "HOME": str(home), "LANG": "C.UTF-8", "TERM": "xterm", "USER": "root",
             "BELLJAR_TEST_PATIENCE": str(int(max(PATIENCE, 1))), "REPOSITORY": str(REPOSITORY), "EDITOR": "true",
             **{name: os.environ[name] for name in ("PLAYWRIGHT", "SERVERS", "WORK")}, **kept}
 
