@@ -200,7 +200,7 @@ text{{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",mo
 </style>
 <rect width="{width}" height="{height}" rx="10" fill="#171b21"/>
 <circle cx="22" cy="18" r="5" fill="#4a5361"/><circle cx="40" cy="18" r="5" fill="#4a5361"/><circle cx="58" cy="18" r="5" fill="#4a5361"/>
-<clipPath id="glass"><rect y="36" width="{width}" height="{height - 44}"/></clipPath>
+<clipPath id="glass"><rect y="{TOP - 2}" width="{width}" height="{height - TOP - 6}"/></clipPath>
 <g clip-path="url(#glass)"><g id="screen">
 {newline.join(texts)}
 </g></g>

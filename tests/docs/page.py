@@ -70,7 +70,7 @@ class Shell:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=open(self.directory / "shell.err", "wb"),
             pass_fds=(here[0], there[1]), start_new_session=True)
         os.close(here[0]), os.close(there[1])
-        self.to, self.back, self.count = here[1], there[0], 0
+        self.to, self.back, self.count, self.slowest = here[1], there[0], 0, (0, "")
         self._done("what is prepared for the page", self.directory / "fixture.out")
 
     def _done(self, what, output):
@@ -89,7 +89,9 @@ class Shell:
         piece.write_text(text + "\n")
         os.write(self.to, f"{piece}\n".encode())
         output = Path(f"{piece}.out")
+        began = time.monotonic()
         self._done(what or f"`{text.strip()}`", output)
+        self.slowest = max(self.slowest, (time.monotonic() - began, what or text.strip()))
         return output.read_text(errors="replace")
 
     def save(self, name, text):

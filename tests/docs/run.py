@@ -17,6 +17,7 @@ from pathlib import Path
 
 import blocks as b
 import links
+import pictures
 import shown
 import walk
 from page import BELLJAR, HERE, REPOSITORY, WORK, Failed, Shell, environment
@@ -24,6 +25,8 @@ from page import BELLJAR, HERE, REPOSITORY, WORK, Failed, Shell, environment
 PAGES = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md", "escape/README.md", "tests/docs/README.md"]
 # Directories that pages speak of; each of them is empty and the test's own.
 PLACES = ["/srv", "/var/log"]
+# Seconds that one command may take without being pointed out.
+SLOW = 20
 NAMES = "127.0.0.1 localhost box.example.org belljar.example.org\n::1 localhost\n"
 
 
@@ -82,7 +85,7 @@ def sample(block, shell):
         shell.run(f"belljar {kind} {path}", block.place)
 
 
-def run_block(block, shell, before):
+def run_block(block, shell):
     """What it printed."""
     says = block.says
     if b.WITH_SERVER in says:
@@ -120,7 +123,7 @@ def run_page(page, counts):
     try:
         for block in found:
             if block.runs():
-                printed = run_block(block, shell, printed)
+                printed = run_block(block, shell)
                 counts["run"] += 1
             elif block.language in b.COMMANDS:
                 parse_only(block, shell.directory / "home")
@@ -139,6 +142,8 @@ def run_page(page, counts):
         well = True
     finally:
         shell.close(well)
+    if shell.slowest[0] > SLOW:
+        print(f"    slow  {shell.slowest[0]:.0f} s: {shell.slowest[1]}")
 
 
 def own_tests():
@@ -150,7 +155,8 @@ def own_tests():
 
 def main(chosen):
     pages = PAGES + sorted(str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "docs").glob("*.md"))
-    works = [("the test itself", own_tests), ("links", lambda: links.check(REPOSITORY, pages)), ("walk", walk.walk)]
+    works = [("the test itself", own_tests), ("links", lambda: links.check(REPOSITORY, pages)), ("walk", walk.walk),
+             ("pictures", pictures.check)]
     counts, failed = Counter(), []
     works += [(page, lambda page=page: run_page(page, counts)) for page in pages]
     for name in chosen:
