@@ -22,7 +22,10 @@ def plain(line):
 
 
 def same_line(shown, printed):
-    pattern = ".*?".join(re.escape(part) for part in plain(shown).split(ELSE))
+    pattern = re.escape(plain(shown))
+    # What is left out between two words may be nothing at all.
+    for written, read in ((r"\ …\ ", r"\ (?:.*?\ )?"), (r"\ …", r"(?:\ .*?)?"), ("…", ".*?")):
+        pattern = pattern.replace(written, read)
     return re.fullmatch(pattern, plain(printed)) is not None
 
 

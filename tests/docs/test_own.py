@@ -48,6 +48,9 @@ class Shown(unittest.TestCase):
     def test_what_is_left_out_may_be_anything(self):
         self.assertIsNone(difference(["a", "…", "z"], ["a", "b", "c", "z"]))
         self.assertIsNone(difference(["a … z", "…"], ["a b z"]))
+        self.assertIsNone(difference(["a … z …"], ["a z"]))
+        self.assertIsNone(difference(["a…z"], ["abz"]))
+        self.assertIsNotNone(difference(["a … z"], ["a bz"]))
         self.assertIsNotNone(difference(["a"], ["a", "b"]))
         self.assertIsNotNone(difference(["a", "b"], ["a"]))
         self.assertIsNotNone(difference([], ["a"]))
