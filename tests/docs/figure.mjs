@@ -1,12 +1,11 @@
-// figure.mjs URL: opens the dashboard as a newcomer does, and finds the figure that an agent drew.
+// figure.mjs URL: opens the dashboard where a newcomer is told to, and finds the figure that an agent drew.
 
 import { openBrowser, openPage } from "../dashboard/harness.mjs";
 
 const browser = await openBrowser();
 try {
-  const page = await openPage(browser, process.argv[2]);
-  await page.getByRole("link", { name: "Contexts" }).first().click();
-  await page.locator("tbody tr a").first().click();
+  const { origin, pathname, hash } = new URL(process.argv[2]);
+  const page = await openPage(browser, origin, pathname.slice(1) + hash);
   const figure = page.getByAltText("figure 1").first();
   await figure.waitFor();
   const width = await figure.evaluate(async (image) => { await image.decode(); return image.naturalWidth; });

@@ -1,6 +1,7 @@
 """The first minute of somebody who knows nothing: the README's first command, its one paste, and a look at the dashboard."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -18,7 +19,9 @@ def healthy():
 
 
 def walk():
-    first, paste = [block for block in blocks("README.md", (REPOSITORY / "README.md").read_text()) if block.language == "sh"][:2]
+    readme = (REPOSITORY / "README.md").read_text()
+    first, paste = [block for block in blocks("README.md", readme) if block.language == "sh"][:2]
+    address = re.search(r"<(http://localhost:8775/[^>]*)>", readme)[1]
     if lines(first.text)[0] != "make run" or len(lines(first.text)) != 1:
         raise Failed(f"{first.place}: the first command is not `make run` alone")
     env = environment(new_home(WORK / "newcomer"))
@@ -37,7 +40,7 @@ def walk():
         pasted = subprocess.run(["bash", "-ec", paste.text], cwd=WORK, env=env, capture_output=True, text=True, timeout=LIMIT)
         if pasted.returncode:
             raise Failed(f"{paste.place}: the paste failed:\n{pasted.stdout}{pasted.stderr}")
-        seen = subprocess.run(["node", str(HERE / "figure.mjs"), "http://localhost:8775"], env=env | {"BELLJAR": ""},
+        seen = subprocess.run(["node", str(HERE / "figure.mjs"), address], env=env | {"BELLJAR": ""},
                               capture_output=True, text=True, timeout=2 * LIMIT)
         if seen.returncode:
             raise Failed(f"the figure is not on the dashboard:\n{pasted.stdout}\n{seen.stdout}{seen.stderr}")
