@@ -33,7 +33,7 @@ fetch() {
 fetch tests/dashboard "$PLAYWRIGHT"
 fetch tests/hub "$SERVERS"
 
-WORK=$(mktemp -d /tmp/belljar-docs.XXXXXX)
+WORK=$(mktemp -d)
 export WORK PYTHONDONTWRITEBYTECODE=1
 trap 'rm -rf "$WORK"' EXIT
 python=$(python3 -c 'import sys; print(sys.executable)')
