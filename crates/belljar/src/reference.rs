@@ -135,5 +135,8 @@ fn the_page_is_up_to_date() {
         std::fs::write(&path, page()).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == page(), "docs/tools-reference.md is stale: UPDATE_DOCS=1 cargo test -p belljar writes it");
+    assert!(
+        written == page(),
+        "docs/tools-reference.md is stale: UPDATE_DOCS=1 cargo test -p belljar writes it"
+    );
 }
