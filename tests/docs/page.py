@@ -1,5 +1,6 @@
 """One page: a shell of its own in a directory of its own, which is given the page's commands one after the other."""
 
+import fcntl
 import os
 import select
 import shlex
@@ -17,10 +18,10 @@ PATIENCE = float(os.environ.get("BELLJAR_TEST_PATIENCE") or 1)
 LIMIT = 120 * PATIENCE
 DRIVER = """set -euo pipefail
 source "$LIB"
-if [ -e "$FIXTURE" ]; then source "$FIXTURE" >"$PAGE_DIR/fixture.out" 2>&1 </dev/null; fi
+if [ -e "$FIXTURE" ]; then source "$FIXTURE" >"$PAGE_DIR/fixture.out" 2>&1 </dev/null 3<&- 4>&-; fi
 echo 0 >&4
 while IFS= read -r piece <&3; do
-    source "$piece" >"$piece.out" 2>&1 </dev/null
+    source "$piece" >"$piece.out" 2>&1 </dev/null 3<&- 4>&-
     echo 0 >&4
 done
 """
@@ -62,14 +63,17 @@ class Shell:
         # Who follows the README has built Belljar in the directory they are in.
         (self.cwd / "target").symlink_to(REPOSITORY / "target")
         here, there = os.pipe(), os.pipe()
-        env = environment(home) | {"PAGE_DIR": str(self.directory), "LIB": str(HERE / "lib.sh"),
+        pieces, done = (fcntl.fcntl(end, fcntl.F_DUPFD, 100) for end in (here[0], there[1]))
+        # One sandbox waits, not three of each language: pages start many servers.
+        env = environment(home) | {"BELLJAR_POOL_SIZE": "1", "PAGE_DIR": str(self.directory), "LIB": str(HERE / "lib.sh"),
                                    "FIXTURE": str(HERE / f"pages/{name}.sh")}
-        # 3: pieces to run; 4: that one is done. Both are closed in what the pieces start.
+        # 3: pieces to run; 4: that one is done. What the pieces start has neither: its end is not the shell's.
         self.process = subprocess.Popen(
-            ["bash", "--norc", "-c", f"exec 3<&{here[0]} 4>&{there[1]}\n{DRIVER}"], cwd=self.cwd, env=env,
+            ["bash", "--norc", "-c", f"exec 3<&{pieces} 4>&{done} {pieces}<&- {done}>&-\n{DRIVER}"], cwd=self.cwd, env=env,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=open(self.directory / "shell.err", "wb"),
-            pass_fds=(here[0], there[1]), start_new_session=True)
-        os.close(here[0]), os.close(there[1])
+            pass_fds=(pieces, done), start_new_session=True)
+        for end in (here[0], there[1], pieces, done):
+            os.close(end)
         self.to, self.back, self.count, self.slowest = here[1], there[0], 0, (0, "")
         self._done("what is prepared for the page", self.directory / "fixture.out")
 

@@ -85,7 +85,7 @@ def sample(block, shell):
         shell.run(f"belljar {kind} {path}", block.place)
 
 
-def run_block(block, shell):
+def run_block(block, shell, counts):
     """What it printed."""
     says = block.says
     if b.WITH_SERVER in says:
@@ -98,6 +98,7 @@ def run_block(block, shell):
             wrong = shown.difference(printed, shell.run(command, f"{block.place}: `{command}`").splitlines())
             if wrong:
                 raise Failed(f"{block.place}: `{command}`: {wrong}")
+            counts["compared"] += 1
         return ""
     if b.SERVERS in says:
         for line in b.lines(block.text):
@@ -123,7 +124,7 @@ def run_page(page, counts):
     try:
         for block in found:
             if block.runs():
-                printed = run_block(block, shell)
+                printed = run_block(block, shell, counts)
                 counts["run"] += 1
             elif block.language in b.COMMANDS:
                 parse_only(block, shell.directory / "home")
