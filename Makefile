@@ -55,6 +55,12 @@ fuzz: ## feed hostile bytes to all that read some: FUZZ="--seconds 600"
 	cargo xtask guest
 	scripts/fuzz.sh $(FUZZ)
 
+docs: setup ## run every command of the documentation: DOCS="docs/serve.md walk"
+	tests/docs/run.sh $(DOCS)
+
+pictures: setup ## the README's pictures anew, from a real session and a real browser
+	scripts/pictures.sh
+
 escape: setup ## known ways out of a sandbox, tried in real ones; ESCAPE=--docs writes docs/security.md
 	python3 escape/run.py $(ESCAPE)
 

@@ -34,6 +34,7 @@ phases=(
     escape
     conformance
     packaging
+    docs
     chaos
     dependencies
 )
@@ -89,7 +90,9 @@ do_chaos() { PYTHONDONTWRITEBYTECODE=1 python3 chaos/chaos.py --quick --seed 1; 
 do_fuzz() { FUZZ_SEED=1 scripts/fuzz.sh --seconds 5; }
 # Both sides of ACP: the agent with real clients and a scripted model, the client with real agents.
 do_acp() { tests/acp/run.sh; }
-do_conformance() { tests/conformance/run.sh && tests/conformance/inspector.sh; }
+
+# Every command of the documentation, and what it prints. Needs root.
+do_docs() { tests/docs/run.sh; }
 
 # Known ways out of a sandbox, as root and as an ordinary user.
 do_escape() { BELLJAR=$belljar python3 escape/run.py; }

@@ -15,6 +15,8 @@ mod http;
 mod mcp;
 mod observe;
 mod offers;
+#[cfg(test)]
+mod reference;
 mod signals;
 mod toolkit;
 

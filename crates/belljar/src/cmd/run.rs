@@ -16,8 +16,13 @@ use belljar_sandbox::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{backend, cli::RunArguments, config::Config};
+use crate::{
+    backend,
+    cli::RunArguments,
+    config::{Config, Origin},
+};
 
+const CALLER: &str = "cli";
 /// As `timeout` does.
 const TIMED_OUT: u8 = 124;
 const INTERRUPTED: u8 = 130;
@@ -29,8 +34,12 @@ pub(crate) fn run(mut config: Config, arguments: RunArguments) -> anyhow::Result
     super::setup::prepare(&config)?;
     // One sandbox is all that is needed, and nobody waits for a second one.
     config.service.pool_size = 0;
-    // One program, which leaves nothing behind and finds nothing.
-    config.service.volumes = VolumeStore::default();
+    // One program, which leaves nothing behind and finds nothing but what this very command line names.
+    let mut volumes = VolumeStore::default();
+    if matches!(config.origin("volumes"), Origin::Flag(_)) {
+        volumes.only_for(&Caller::new(CALLER), &config.volumes).map_err(anyhow::Error::msg)?;
+    }
+    config.service.volumes = volumes;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let shown = arguments.code.is_some();
     let code = runtime.block_on(execute(&config, code, language, shown));
@@ -64,7 +73,7 @@ fn program(arguments: &RunArguments) -> anyhow::Result<(String, Language)> {
 
 async fn execute(config: &Config, code: String, language: Language, shown: bool) -> anyhow::Result<ExitCode> {
     let service = SandboxService::new(backend::open(config), config.service.clone());
-    let caller = Caller::new("cli");
+    let caller = Caller::new(CALLER);
     let outcome = execute_in(&service, &caller, code, language).await;
     service.shutdown().await;
     let outcome = outcome?;

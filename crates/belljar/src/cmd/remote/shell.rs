@@ -44,7 +44,7 @@ pub(super) async fn run(
         )?;
     }
     let history = config.home.join("shell-history");
-    let ended = prompt(client, &context, &language, history).await;
+    let ended = prompt(client, &context, &language, interactive, history).await;
     if ours && !arguments.leave {
         // An error of the session matters more than one of the clean-up.
         let stopped = client.call("stop_context", json!({ "context_id": context })).await;
@@ -60,14 +60,25 @@ fn text(value: &Value) -> String {
     printable(value.as_str().unwrap_or_default())
 }
 
-async fn prompt(client: &Client, context: &str, language: &str, history: PathBuf) -> anyhow::Result<()> {
+async fn prompt(
+    client: &Client,
+    context: &str,
+    language: &str,
+    interactive: bool,
+    history: PathBuf,
+) -> anyhow::Result<()> {
     let mut editor = DefaultEditor::new().context("cannot use this terminal")?;
     // The first time there is none.
     let _ = editor.load_history(&history);
     loop {
         let mut code = String::new();
         let more = loop {
-            let sign = if code.is_empty() { "> " } else { "… " };
+            // On a terminal that it does not know, the editor would print it into a pipe as well.
+            let sign = match (interactive, code.is_empty()) {
+                (false, _) => "",
+                (true, true) => "> ",
+                (true, false) => "… ",
+            };
             match editor.readline(sign) {
                 Ok(line) => {
                     code.push_str(&line);

@@ -1,0 +1,2 @@
+mkdir -p /srv/datasets /srv/results
+chown 1000:1000 /srv/results
