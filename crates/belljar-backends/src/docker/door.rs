@@ -66,7 +66,7 @@ pub(super) struct Door {
     claimed: Mutex<Option<Vec<u8>>>,
     /// The guest has gone after it was here.
     pub(super) lost: CancellationToken,
-    closed: CancellationToken,
+    pub(super) closed: CancellationToken,
 }
 
 fn frame(message: &ToGuest, body: &[u8]) -> Vec<u8> {
@@ -299,4 +299,95 @@ fn listens(socket: &OwnedFd) -> bool {
     is(sockopt::socket_domain(socket).map(|domain| domain == AddressFamily::INET))
         && is(sockopt::socket_type(socket).map(|kind| kind == SocketType::STREAM))
         && is(sockopt::socket_acceptconn(socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use belljar_proto::frame::Decoder;
+
+    use super::*;
+
+    struct Guest {
+        stream: UnixStream,
+        decoder: Decoder,
+    }
+
+    async fn call(directory: &Path, caller: [u8; CALL_BYTES]) -> UnixStream {
+        let mut stream = UnixStream::connect(directory.join(SOCKET)).await.unwrap();
+        stream.write_all(&caller).await.unwrap();
+        stream
+    }
+
+    impl Guest {
+        async fn call(directory: &Path) -> Self {
+            let stream = call(directory, Caller::Guest.encode()).await;
+            Self { stream, decoder: Decoder::default() }
+        }
+
+        async fn hear(&mut self) -> Option<(ToGuest, Vec<u8>)> {
+            let mut buffer = [0; 1024];
+            loop {
+                if let Some(frame) = self.decoder.take().unwrap() {
+                    return Some((frame.header, frame.body));
+                }
+                match self.stream.read(&mut buffer).await.unwrap() {
+                    0 => return None,
+                    count => self.decoder.extend(&buffer[..count]),
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_guest_that_calls_is_told_and_asked() {
+        let place = tempfile::tempdir().unwrap();
+        let door = Door::open(place.path(), GuestConfig { processes: 7, ..GuestConfig::default() }, b"filter").unwrap();
+        let mut guest = Guest::call(place.path()).await;
+        let Some((ToGuest::Init { config }, filter)) = guest.hear().await else { panic!("no init") };
+        assert_eq!((config.processes, &filter[..]), (7, &b"filter"[..]));
+
+        let asked = tokio::spawn({
+            let door = Arc::clone(&door);
+            async move { door.dial().await }
+        });
+        let Some((ToGuest::Dial { id }, _)) = guest.hear().await else { panic!("nobody dials") };
+        // Others may call too, and get nowhere.
+        for nobody in [[0; CALL_BYTES], Caller::Stream(id + 1).encode(), Caller::Sockets(id).encode()] {
+            let mut stream = call(place.path(), nobody).await;
+            if nobody == Caller::Sockets(id).encode() {
+                stream.write_all(b"x").await.unwrap();
+            }
+            assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0, "{nobody:?}");
+        }
+        let mut theirs = call(place.path(), Caller::Stream(id).encode()).await;
+        let mut ours = asked.await.unwrap().unwrap();
+        theirs.write_all(b"hello").await.unwrap();
+        let mut said = [0; 5];
+        ours.read_exact(&mut said).await.unwrap();
+        assert_eq!(&said, b"hello");
+    }
+
+    #[tokio::test]
+    async fn whoever_comes_later_is_told_that_it_was_claimed() {
+        let place = tempfile::tempdir().unwrap();
+        let door = Door::open(place.path(), GuestConfig::default(), b"").unwrap();
+        door.repeat_claim(9);
+        let mut guest = Guest::call(place.path()).await;
+        assert!(matches!(guest.hear().await, Some((ToGuest::Init { .. }, _))));
+        assert!(matches!(guest.hear().await, Some((ToGuest::Claimed { keep_seconds: 9 }, _))));
+        door.dismiss();
+        assert!(matches!(guest.hear().await, Some((ToGuest::Claimed { keep_seconds: 0 }, _))), "it shall end");
+        assert!(guest.hear().await.is_none());
+        assert!(!door.lost.is_cancelled(), "it was let go, not lost");
+    }
+
+    #[tokio::test]
+    async fn a_guest_that_hangs_up_is_missed() {
+        let place = tempfile::tempdir().unwrap();
+        let door = Door::open(place.path(), GuestConfig::default(), b"").unwrap();
+        let mut guest = Guest::call(place.path()).await;
+        guest.hear().await.unwrap();
+        drop(guest);
+        timeout(Duration::from_secs(30), door.lost.cancelled()).await.unwrap();
+    }
 }

@@ -81,8 +81,11 @@ impl DockerMachine {
     pub(super) fn watch(&self) {
         let inner = Arc::clone(&self.0);
         tokio::spawn(async move {
-            inner.door.lost.cancelled().await;
-            inner.bury("its container ended").await;
+            tokio::select! {
+                () = inner.door.lost.cancelled() => inner.bury("its container ended").await,
+                // It was ended here.
+                () = inner.door.closed.cancelled() => {}
+            }
         });
     }
 
