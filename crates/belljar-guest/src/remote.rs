@@ -132,7 +132,7 @@ async fn listen(door: &Path, id: u64) {
 /// Takes on the filter that a jailer would have installed. The engine has one of its own, which cannot say all of it.
 fn restrict(filter: &[u8]) -> io::Result<()> {
     const STEP: usize = 8;
-    if filter.is_empty() || filter.len() % STEP != 0 || filter.len() / STEP > 4096 {
+    if filter.is_empty() || !filter.len().is_multiple_of(STEP) || filter.len() / STEP > 4096 {
         return Err(io::Error::other("the filter is missing or malformed"));
     }
     let step = |bytes: &[u8]| libc::sock_filter {

@@ -188,7 +188,7 @@ impl Door {
 
     async fn tell(&self, message: &ToGuest) -> Result<(), BackendError> {
         let gone = || BackendError::ended("its guest is gone");
-        let _ = timeout(ANSWER_LIMIT, self.called()).await.map_err(|_| gone())?;
+        timeout(ANSWER_LIMIT, self.called()).await.map_err(|_| gone())?;
         let control = self.control.borrow().clone().ok_or_else(gone)?;
         control.try_send(frame(message, &[])).map_err(|_| gone())
     }
@@ -341,7 +341,9 @@ mod tests {
     #[tokio::test]
     async fn a_guest_that_calls_is_told_and_asked() {
         let place = tempfile::tempdir().unwrap();
-        let door = Door::open(place.path(), GuestConfig { processes: 7, ..GuestConfig::default() }, b"filter").unwrap();
+        let door =
+            Door::open(place.path(), GuestConfig { processes: 7, ..GuestConfig::default() }, b"filter")
+                .unwrap();
         let mut guest = Guest::call(place.path()).await;
         let Some((ToGuest::Init { config }, filter)) = guest.hear().await else { panic!("no init") };
         assert_eq!((config.processes, &filter[..]), (7, &b"filter"[..]));
@@ -376,7 +378,10 @@ mod tests {
         assert!(matches!(guest.hear().await, Some((ToGuest::Init { .. }, _))));
         assert!(matches!(guest.hear().await, Some((ToGuest::Claimed { keep_seconds: 9 }, _))));
         door.dismiss();
-        assert!(matches!(guest.hear().await, Some((ToGuest::Claimed { keep_seconds: 0 }, _))), "it shall end");
+        assert!(
+            matches!(guest.hear().await, Some((ToGuest::Claimed { keep_seconds: 0 }, _))),
+            "it shall end"
+        );
         assert!(guest.hear().await.is_none());
         assert!(!door.lost.is_cancelled(), "it was let go, not lost");
     }

@@ -52,6 +52,12 @@ impl Instance {
         self.directory.join(id)
     }
 
+    /// Nobody shall go on with its sandboxes.
+    pub(super) fn forsake(&self) {
+        // Not there for those that last no longer than their server.
+        let _ = fs::remove_file(self.directory.join(LASTING));
+    }
+
     pub(super) fn remove(&self) {
         // What cannot be removed is found again by the next server.
         let _ = fs::remove_dir_all(&self.directory);

@@ -404,6 +404,8 @@ impl Backend for DockerBackend {
     fn abandon(&self) {
         self.ending.store(true, Ordering::Release);
         // Their guests end when nobody is there any more, and the engine removes what ended.
+        self.instance.get().into_iter().for_each(Instance::forsake);
+        lock(&self.adopted).iter().for_each(Instance::forsake);
         self.machines().iter().for_each(|machine| machine.hang_up());
     }
 
