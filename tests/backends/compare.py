@@ -117,7 +117,7 @@ def play(**settings):
                 return "SERVER_NOT_READY" not in json.dumps(looked) and looked["structuredContent"]["session_id"]
 
             # A server that is still starting says so, and on a busy machine it takes its time.
-            server.call("stop_session", wait=LIMIT, session_id=wait_until(ready, 300))
+            server.call("stop_session", session_id=wait_until(ready, 300))
             first, results = None, []
             for tool, arguments in calls:
                 arguments = {key: value.replace("{0}", first or "") if isinstance(value, str) else value

@@ -63,7 +63,7 @@ def insist(server, tool, /, **arguments):
     """Calls again while the server is still starting: on a busy machine that takes its time."""
     def call():
         try:
-            return server.call(tool, wait=LIMIT, **arguments)
+            return server.finish_call(server.start_call(tool, **arguments)[1], LIMIT)
         except Refused as refused:
             if refused.code != "SERVER_NOT_READY":
                 raise
@@ -296,7 +296,14 @@ class Serve:
         found = re.search(r"listening on http://127\.0\.0\.1:(\d+)/mcp", self.said())
         return found and int(found[1])
 
-    def call(self, tool, /, *, wait=LIMIT, **arguments):
+    def start_call(self, tool, /, **arguments):
+        return None, (tool, arguments)
+
+    def call(self, tool, /, **arguments):
+        return self.finish_call((tool, arguments), LIMIT)
+
+    def finish_call(self, call, wait):
+        tool, arguments = call
         params = {"name": tool, "arguments": arguments, "_meta": META}
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream",
