@@ -15,9 +15,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{
-        AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chown, fstat, open, openat2, statat,
-    },
+    fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chown, fstat, open, openat2, statat},
     io::Errno,
     mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount, open_tree},
 };
@@ -172,8 +170,11 @@ fn ways_out(tree: &OwnedFd) -> Result<Vec<PathBuf>> {
             }
             seen += 1;
             if seen > MAX_LOOKED_AT || found.len() > MAX_COVERED {
-                return Err(JailError::new("share a volume", "it has too many files to look for sockets among them")
-                    .hint("share a directory below it, or run belljar as root, which needs no look"));
+                return Err(JailError::new(
+                    "share a volume",
+                    "it has too many files to look for sockets among them",
+                )
+                .hint("share a directory below it, or run belljar as root, which needs no look"));
             }
         }
     }
@@ -182,7 +183,13 @@ fn ways_out(tree: &OwnedFd) -> Result<Vec<PathBuf>> {
 
 /// Puts an empty file over one of them.
 fn cover(tree: &OwnedFd, path: &Path) -> Result<()> {
-    let below = match openat2(tree, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), BENEATH) {
+    let below = match openat2(
+        tree,
+        path,
+        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+        BENEATH,
+    ) {
         Ok(below) => below,
         // It was removed just now.
         Err(Errno::NOENT) => return Ok(()),
