@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The same tests on every backend, and their results compared to the byte.
 #
-#   tests/backends/run.sh [BACKEND...]        of: local docker runsc compare (default: all of them)
+#   tests/backends/run.sh [BACKEND...]        of: local docker runsc compare image (default: all of them)
 #
 # Starts a Docker daemon of its own, with its own state and no network, and stops it. Exits with 77 where there is none, or
 # where it cannot run. BELLJAR names the binary (default: target/release/belljar).
@@ -64,7 +64,7 @@ suite() { # BACKEND RUNTIME TESTS...
 in_gvisor=(Tools.test_python_keeps_its_state Tools.test_files_go_in_and_out Tools.test_commands_and_background
     Tools.test_a_time_limit_leaves_the_variables Tools.test_there_is_no_network_and_no_host
     Tools.test_nothing_of_ours_can_be_written Lives.test_a_context_that_stops_leaves_nothing)
-for backend in "${@:-local docker runsc compare}"; do
+for backend in "${@:-local docker runsc compare image}"; do
     for one in $backend; do
         echo "== $one"
         case $one in
@@ -77,6 +77,7 @@ for backend in "${@:-local docker runsc compare}"; do
             fi
             ;;
         compare) python3 tests/backends/compare.py "$BELLJAR_TEST_DOCKER" ;;
+        image) env -u BELLJAR_HOME tests/backends/image.sh "$BELLJAR_TEST_DOCKER" ;;
         *) echo "there is no backend $one" >&2 && exit 2 ;;
         esac
     done
