@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use belljar_jail::{protocol::RootSpec, seccomp};
@@ -45,6 +46,9 @@ const MASKED: [&str; 11] = [
     "/sys/firmware",
 ];
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+/// How often it is looked whether a container is gone that the engine is removing already, and how long between.
+const REMOVALS: usize = 1000;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
 const SHARED_MEMORY: i64 = 64 << 20;
 pub(super) const GUEST: &str = "/opt/belljar/guest";
 pub(super) const DOOR: &str = "/run/belljar";
@@ -255,22 +259,22 @@ impl Engine {
     /// Ends a container and waits until it is gone. Safe to repeat.
     pub(super) async fn remove(&self, id: &str) -> Result<(), String> {
         let name = name(id);
-        loop {
+        let mut refused = String::new();
+        for _ in 0..REMOVALS {
             let options =
                 RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
             match self.docker.remove_container(&name, Some(options)).await {
                 Ok(()) => return Ok(()),
                 Err(Error::DockerResponseServerError { status_code: 404, .. }) => return Ok(()),
                 // It ended by itself, and is being removed.
-                Err(Error::DockerResponseServerError { status_code: 409 | 500, .. })
-                    if self.docker.inspect_container(&name, None).await.is_ok() =>
-                {
-                    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                Err(Error::DockerResponseServerError { status_code: 409 | 500, message }) => {
+                    refused = message
                 }
-                Err(Error::DockerResponseServerError { status_code: 409 | 500, .. }) => return Ok(()),
                 Err(error) => return Err(readable(&error)),
             }
+            tokio::time::sleep(REMOVAL_PAUSE).await;
         }
+        Err(refused)
     }
 
     /// Handles of an owner's containers.

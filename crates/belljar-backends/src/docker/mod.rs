@@ -42,6 +42,7 @@ use machine::DockerMachine;
 const BIRTH_LIMIT: Duration = Duration::from_secs(60);
 /// An engine that is not there is looked for again after this long.
 const AGAIN: Duration = Duration::from_secs(10);
+const LOOK_LIMIT: Duration = Duration::from_secs(5);
 const STATS_LIMIT: Duration = Duration::from_secs(2);
 const STATS_AT_ONCE: usize = 16;
 
@@ -62,7 +63,8 @@ pub struct DockerOptions {
 
 /// The engine's version, and what is weaker there than it could be; or why there is none.
 pub async fn look(socket: &Path, runtime: &str) -> Result<(String, Vec<String>), String> {
-    let engine = Engine::connect(socket, runtime).await?;
+    let looked = timeout(LOOK_LIMIT, Engine::connect(socket, runtime)).await;
+    let engine = looked.unwrap_or_else(|_| Err(format!("nobody answers at {}", socket.display())))?;
     Ok((engine.version, engine.weaker))
 }
 
