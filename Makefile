@@ -39,6 +39,9 @@ bench-hub: build ## what a call costs more through the hub than directly
 bench-browser: setup ## the browser beside three other servers, on the same pages and the same Chromium
 	python3 bench/browser/bench.py $(BENCH)
 
+bench-docker: setup ## what a sandbox costs on each backend, beside the engine's own commands
+	python3 bench/docker.py $(BENCH)
+
 bench-acp: setup ## what the agent adds to a model's own time
 	python3 bench/acp.py $(BENCH_ACP)
 

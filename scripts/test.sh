@@ -25,6 +25,7 @@ phases=(
     clients
     ordinary
     container
+    docker
     http
     dashboard
     hub
@@ -100,6 +101,8 @@ do_escape() { BELLJAR=$belljar python3 escape/run.py; }
 # What the tools promise, as an ordinary user and in a container.
 do_ordinary() { tests/ordinary/run.sh; }
 do_container() { tests/container/run.sh; }
+
+do_docker() { tests/backends/run.sh; }
 
 do_dependencies() {
     # Licenses, sources and pins; then the bill of materials, which must be one.

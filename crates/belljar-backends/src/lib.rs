@@ -1,5 +1,7 @@
-//! Where sandboxes come from: the local backend, and the templates its sandboxes are made of.
+//! Where sandboxes come from: the local backend, the one of a container engine, and the templates that sandboxes are made
+//! of.
 
+pub mod docker;
 pub mod local;
 mod router;
 pub mod templates;

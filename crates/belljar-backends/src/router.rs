@@ -147,3 +147,99 @@ impl Backend for Router {
         join_all(self.all().iter().map(|backend| backend.shutdown(grace))).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use belljar_sandbox::Image;
+
+    use super::*;
+
+    /// Says who was asked instead of making anything.
+    struct Named(&'static str, watch::Sender<State>);
+
+    fn named(name: &'static str, state: State) -> Opener {
+        Box::new(move || Arc::new(Named(name, watch::Sender::new(state.clone()))))
+    }
+
+    #[async_trait]
+    impl Backend for Named {
+        fn state(&self) -> watch::Receiver<State> {
+            self.1.subscribe()
+        }
+
+        fn trouble(&self) -> watch::Receiver<Option<String>> {
+            watch::channel(None).1
+        }
+
+        fn isolation(&self) -> Isolation {
+            Isolation::default()
+        }
+
+        async fn survivors(&self) -> Vec<Survivor> {
+            Vec::new()
+        }
+
+        async fn usage(&self) -> Vec<Used> {
+            vec![Used { machine: self.0.into(), cpu: Duration::ZERO, memory_bytes: 0, ended: false }]
+        }
+
+        fn guest_digest(&self) -> String {
+            String::new()
+        }
+
+        async fn create(
+            &self,
+            _: Option<&TemplateInfo>,
+            _: &Limits,
+            _: Option<Language>,
+        ) -> Result<Arc<dyn Machine>, BackendError> {
+            Err(BackendError::new(self.0))
+        }
+
+        fn leave(&self) {}
+
+        fn abandon(&self) {}
+
+        async fn shutdown(&self, _: Duration) {}
+    }
+
+    fn template(image: Image) -> TemplateInfo {
+        let (env, languages) = Default::default();
+        TemplateInfo { name: "tools".into(), image, env, workdir: None, user: None, languages }
+    }
+
+    async fn asked(router: &Router, template: Option<&TemplateInfo>) -> String {
+        router.create(template, &Limits::default(), None).await.err().unwrap().message
+    }
+
+    #[tokio::test]
+    async fn a_template_is_run_by_the_backend_that_its_image_is_for() {
+        let (here, there) = (template(Image::Layers(Vec::new())), template(Image::Docker("1".into())));
+        let others = HashMap::from([(Kind::Docker, named("docker", State::Ready))]);
+        let router = Router::start((Kind::Local, named("local", State::Ready)), others, &[]);
+        assert_eq!(router.usage().await.len(), 1, "nobody needs the other one yet");
+        assert_eq!(asked(&router, None).await, "local");
+        assert_eq!(asked(&router, Some(&here)).await, "local");
+        assert_eq!(asked(&router, Some(&there)).await, "docker");
+        assert_eq!(router.usage().await.len(), 2);
+        router.abandon();
+        assert_eq!(asked(&router, Some(&there)).await, "docker", "it is there already");
+    }
+
+    #[tokio::test]
+    async fn one_that_is_not_there_is_an_error_and_no_other_takes_its_place() {
+        let there = template(Image::Docker("1".into()));
+        let router = Router::start((Kind::Local, named("local", State::Ready)), HashMap::new(), &[]);
+        assert_eq!(
+            asked(&router, Some(&there)).await,
+            "template tools needs the docker backend: there is no docker backend here"
+        );
+        let broken = named("docker", State::Failed("there is no engine. Install one".into()));
+        let others = HashMap::from([(Kind::Docker, broken)]);
+        let router = Router::start((Kind::Local, named("local", State::Ready)), others, &[Kind::Docker]);
+        assert_eq!(
+            asked(&router, Some(&there)).await,
+            "template tools needs the docker backend: there is no engine. Install one"
+        );
+    }
+}

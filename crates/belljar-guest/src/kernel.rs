@@ -63,7 +63,8 @@ struct Shared {
     config: GuestConfig,
     /// Bytes of memory and number of processes; told anew when they change.
     limits: Cell<(u64, u32)>,
-    supervisor: Rc<Supervisor>,
+    /// `None`: nobody brings interpreters, all are programs.
+    supervisor: Option<Rc<Supervisor>>,
     processes: Rc<Processes>,
     environment: Rc<Environment>,
     /// Pids of live interpreters: they are spared when a sandbox is tidied.
@@ -83,7 +84,7 @@ pub(crate) struct Kernels {
 impl Kernels {
     pub(crate) fn new(
         config: GuestConfig,
-        supervisor: Rc<Supervisor>,
+        supervisor: Option<Rc<Supervisor>>,
         (processes, environment): (Rc<Processes>, Rc<Environment>),
     ) -> Self {
         let shared = Rc::new(Shared {
@@ -165,6 +166,8 @@ struct Live {
     pid: Pid,
     version: String,
     end: End,
+    /// How many processes the kernel had ended for want of memory when it started.
+    oom_kills: u64,
     /// How much it knows of the changes in its environment.
     seen: u64,
 }
@@ -252,7 +255,13 @@ impl Actor {
                 })
             }
             End::Child(status) => {
-                timeout(STATUS_LIMIT, status).await.ok().and_then(Result::ok).map(processes::describe)
+                let status = timeout(STATUS_LIMIT, status).await.ok().and_then(Result::ok);
+                // Only where the sandbox's own cgroup can be seen from inside.
+                if self.language == Language::Python && processes::oom_kills() > live.oom_kills {
+                    Some(format!("it ran out of memory (the limit is {limit} MB)"))
+                } else {
+                    status.map(processes::describe)
+                }
             }
         };
         processes::kill_session(live.pid);
@@ -278,7 +287,10 @@ impl Live {
 
     async fn from_zygote(shared: &Shared) -> Result<Self, String> {
         let gone = |e: io::Error| format!("the sandbox's maker is gone: {e}");
-        let mut expected = shared.supervisor.request_kernel().await.map_err(gone)?;
+        let Some(supervisor) = &shared.supervisor else {
+            return Err("Python is not available: this sandbox has none".into());
+        };
+        let mut expected = supervisor.request_kernel().await.map_err(gone)?;
         let [socket, stdout, stderr] = tokio::select! {
             Ok(wires) = &mut expected.wires => wires,
             Ok(end) = &mut expected.end => return Err(end.why_not_started()),
@@ -302,8 +314,10 @@ impl Live {
         let mut command = Command::new(program);
         command.args(arguments).current_dir("/workspace");
         let streams = Streams { stdin: None, stdout: out, stderr: err, socket: Some(theirs) };
-        let (_, status) =
-            shared.processes.start(command, streams).map_err(|e| format!("cannot start {program}: {e}"))?;
+        let (_, status) = shared.processes.start(command, streams).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => format!("there is no {program} in this sandbox"),
+            _ => format!("cannot start {program}: {e}"),
+        })?;
         Ok(Self::new(stream, stdout, stderr, End::Child(status)))
     }
 
@@ -320,6 +334,7 @@ impl Live {
             pid: Pid::INIT,
             version,
             end,
+            oom_kills: processes::oom_kills(),
             seen: 0,
         }
     }

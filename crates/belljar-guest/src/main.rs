@@ -14,11 +14,15 @@ mod kernel;
 mod probe;
 mod processes;
 mod program;
+mod remote;
 mod supervisor;
 mod tap;
 mod wires;
 
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::{
+    os::fd::{FromRawFd, OwnedFd},
+    path::Path,
+};
 
 /// Where the sandbox's maker left the socket to itself.
 const CONTROL_FD: i32 = 3;
@@ -33,13 +37,24 @@ fn main() -> std::process::ExitCode {
     if rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).is_err() {
         return std::process::ExitCode::from(70);
     }
-    // SAFETY: by contract with the one that starts the guest, this descriptor is open and nobody else's.
-    let control = unsafe { OwnedFd::from_raw_fd(CONTROL_FD) };
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return std::process::ExitCode::from(70);
     };
     let local = tokio::task::LocalSet::new();
+    let mut arguments = std::env::args_os().skip(1);
     // Returns when the maker of this sandbox is gone: then so is the sandbox.
-    let ended = local.block_on(&runtime, supervisor::serve(control));
+    let ended = match (arguments.next(), arguments.next()) {
+        (Some(word), Some(door)) if word == "connect" => {
+            // An engine sets it by itself; programs shall find what they find anywhere else.
+            // SAFETY: there is no other thread that could look at the environment.
+            unsafe { std::env::remove_var("HOSTNAME") };
+            local.block_on(&runtime, remote::serve(Path::new(&door).into()))
+        }
+        _ => {
+            // SAFETY: by contract with the one that starts the guest, this descriptor is open and nobody else's.
+            let control = unsafe { OwnedFd::from_raw_fd(CONTROL_FD) };
+            local.block_on(&runtime, supervisor::serve(control))
+        }
+    };
     std::process::ExitCode::from(if ended.is_ok() { 0 } else { 70 })
 }

@@ -109,6 +109,14 @@ fn without_openat2() -> io::Result<()> {
     }
 }
 
+/// Processes that the kernel ended because the sandbox had no memory left; 0 where that cannot be seen.
+pub(crate) fn oom_kills() -> u64 {
+    let files = ["/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"];
+    let text = files.iter().find_map(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
 /// Ends a session leader and everything that is still in its session.
 pub(crate) fn kill_session(leader: Pid) {
     // Both fail only when nothing is left.

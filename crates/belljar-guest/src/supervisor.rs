@@ -70,6 +70,19 @@ pub(crate) struct Guest {
     pub(crate) environment: Rc<Environment>,
 }
 
+impl Guest {
+    pub(crate) fn new(config: GuestConfig, supervisor: Option<&Rc<Supervisor>>) -> io::Result<Rc<Self>> {
+        let processes = Rc::new(Processes::default());
+        spawn_local(Rc::clone(&processes).reap_forever()?);
+        let environment = Rc::new(Environment::default());
+        let shared = (Rc::clone(&processes), Rc::clone(&environment));
+        let kernels = Kernels::new(config.clone(), supervisor.cloned(), shared);
+        let background = Background::new(Rc::clone(&processes), Rc::clone(&environment), OUTPUTS.into());
+        let browser = Browser::new(launcher(supervisor.filter(|_| config.browser)));
+        Ok(Rc::new(Self { config, kernels, processes, background, browser, environment }))
+    }
+}
+
 pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
     rustix::io::ioctl_fionbio(&control, true)?;
     // It came through exec; nothing that is started from here may have it.
@@ -87,21 +100,19 @@ pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
     let Some((ToGuest::Init { config }, _)) = supervisor.receive().await? else {
         return Err(io::Error::other("the first packet must be init"));
     };
-    let processes = Rc::new(Processes::default());
-    spawn_local(Rc::clone(&processes).reap_forever()?);
     if config.first == Some(Language::Python) && config.python.is_empty() {
         let (_, first) = supervisor.expect();
         supervisor.first.replace(Some(first));
     }
-    let environment = Rc::new(Environment::default());
-    let shared = (Rc::clone(&processes), Rc::clone(&environment));
-    let kernels = Kernels::new(config.clone(), Rc::clone(&supervisor), shared);
-    let background = Background::new(Rc::clone(&processes), Rc::clone(&environment), OUTPUTS.into());
-    let browser = Browser::new(launcher(&supervisor, config.browser));
-    let guest = Rc::new(Guest { config, kernels, processes, background, browser, environment });
+    let guest = Guest::new(config, Some(&supervisor))?;
     while let Some((packet, mut fds)) = supervisor.receive().await? {
         match packet {
-            ToGuest::Init { .. } => return Err(io::Error::other("a second init")),
+            ToGuest::Init { .. }
+            | ToGuest::Claimed { .. }
+            | ToGuest::Dial { .. }
+            | ToGuest::Listen { .. } => {
+                return Err(io::Error::other("a packet for another kind of guest"));
+            }
             ToGuest::Connection => {
                 if let Some(stream) = fds.pop() {
                     spawn_local(connection::serve(Rc::clone(&guest), stream));
@@ -129,18 +140,18 @@ pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-fn launcher(supervisor: &Rc<Supervisor>, available: bool) -> Launch {
-    let supervisor = Rc::clone(supervisor);
+fn launcher(supervisor: Option<&Rc<Supervisor>>) -> Launch {
+    let supervisor = supervisor.cloned();
     Box::new(move || {
-        let supervisor = Rc::clone(&supervisor);
+        let supervisor = supervisor.clone();
         Box::pin(async move {
-            if !available {
+            let Some(supervisor) = supervisor else {
                 return Err(
                     "there is no browser here: install Debian's chromium-headless-shell or chromium on the \
                             machine, then restart; `belljar doctor` tells more"
                         .into(),
                 );
-            }
+            };
             let stream = supervisor.request_browser().await?;
             wires::stream(stream).map_err(|e| format!("no stream to the browser: {e}"))
         })

@@ -54,6 +54,15 @@ impl Test {
         Self { argument, mask: u32::MAX, kind: IF_ANY_BIT, value: bits, passes: false }
     }
 
+    /// The argument that is looked at, and the test as an engine's profile has it.
+    pub(crate) fn as_profile(&self) -> (u32, &'static str, u32, u32) {
+        match (self.kind, self.passes) {
+            (IF_EQUAL, true) => (self.argument, "SCMP_CMP_MASKED_EQ", self.mask, self.value & self.mask),
+            (IF_ANY_BIT, false) => (self.argument, "SCMP_CMP_MASKED_EQ", self.value, 0),
+            _ => (self.argument, "SCMP_CMP_NE", self.value, 0),
+        }
+    }
+
     fn instructions(&self) -> usize {
         if self.mask == u32::MAX { 2 } else { 3 }
     }

@@ -23,6 +23,8 @@ mod sys;
 mod volumes;
 mod zygote;
 
+pub use volumes::attach_to_container;
+
 /// Above what runs in sandboxes, where this is allowed; below what the system itself needs.
 const SERVER_NICE: i32 = -10;
 

@@ -28,8 +28,7 @@ pub const MAX_FDS: usize = 12;
 /// The uid and gid of everything inside a sandbox, as seen from inside.
 pub const INSIDE_ID: u32 = 1000;
 
-/// Where a sandbox finds the way out, on its loopback: for HTTP, and for SOCKS.
-pub const PROXY_PORTS: [u16; 2] = [3128, 1080];
+pub use belljar_proto::supervisor::PROXY_PORTS;
 
 /// What server and jailer say to each other has this shape. A server meets jailers that older ones left.
 pub const JAILER_GENERATION: u32 = 2;
@@ -89,6 +88,14 @@ pub struct RootSpec {
     pub files: Vec<(String, String)>,
     /// Empty directories, for what is mounted later.
     pub directories: Vec<String>,
+}
+
+/// Volumes for a container that somebody else made.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Attachment {
+    /// Of any process in it.
+    pub pid: i32,
+    pub volumes: Vec<Volume>,
 }
 
 /// A directory of the host that a sandbox sees.

@@ -22,7 +22,7 @@ use rustix::{
 
 use crate::{
     Doing, JailError, Result,
-    protocol::{INSIDE_ID, Limits, Volume},
+    protocol::{Attachment, INSIDE_ID, Limits, Volume},
     root,
     sandbox::Sandbox,
     sys,
@@ -199,6 +199,51 @@ fn cover(tree: &OwnedFd, path: &Path) -> Result<()> {
     let nothing = open_tree(rustix::fs::CWD, root::NOTHING, flags).doing(|| "open nothing".into())?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(&nothing, c"", &below, c"", flags).doing(|| format!("cover {}", path.display()))
+}
+
+/// Puts volumes into a container whose user is the machine's own. For a process that does nothing else: it ends up in the
+/// container's mount namespace.
+pub fn attach_to_container(attachment: &Attachment) -> Result<()> {
+    let there = namespace(&format!("/proc/{}/ns/mnt", attachment.pid))?;
+    let (own, theirs) = (fstat(&namespace("/proc/self/ns/mnt")?), fstat(&there));
+    let same = own.is_ok_and(|own| theirs.is_ok_and(|theirs| own.st_ino == theirs.st_ino));
+    if same {
+        return Err(JailError::new("attach a volume", "that process is in no container"));
+    }
+    let mut trees = Vec::new();
+    for volume in &attachment.volumes {
+        if volume.ours {
+            let (user, group) = (Uid::from_raw(INSIDE_ID), Gid::from_raw(INSIDE_ID));
+            chown(&volume.source, Some(user), Some(group)).doing(|| "hand over the volume".into())?;
+        }
+        // As in `attach`.
+        let follow = if volume.project { OpenTreeFlags::AT_SYMLINK_NOFOLLOW } else { OpenTreeFlags::empty() };
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | follow;
+        let tree = open_tree(rustix::fs::CWD, &volume.source, flags)
+            .doing(|| format!("open {}", volume.source.display()))?;
+        let stat = fstat(&tree).doing(|| "look at the volume".into())?;
+        let users = match (stat.st_uid, stat.st_gid) {
+            // As in `attach`: what belongs to nobody is written by nobody, sockets and FIFOs included.
+            _ if !volume.writable && !volume.project => Some(user_map(UNUSED_ID, UNUSED_ID, UNUSED_ID)?),
+            (INSIDE_ID, INSIDE_ID) => None,
+            (0, _) | (_, 0) if !volume.project => {
+                return Err(JailError::new(
+                    "attach a volume",
+                    "it belongs to root, and so would all that is written there",
+                ));
+            }
+            (user, group) => Some(user_map(user, group, INSIDE_ID)?),
+        };
+        sys::restrict_mount(tree.as_fd(), volume.writable, users.as_ref().map(AsFd::as_fd))
+            .doing(|| format!("restrict the volume {}", volume.source.display()))?;
+        trees.push((tree, &volume.target));
+    }
+    sys::setns(there.as_fd(), libc::CLONE_NEWNS).doing(|| "enter the container".into())?;
+    for (tree, target) in trees {
+        move_mount(&tree, c"", rustix::fs::CWD, target.as_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .doing(|| format!("put the volume at {target}"))?;
+    }
+    Ok(())
 }
 
 fn namespace(path: &str) -> Result<OwnedFd> {

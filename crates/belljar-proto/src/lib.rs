@@ -8,6 +8,7 @@ mod browser;
 pub mod frame;
 pub mod kernel;
 mod message;
+pub mod remote;
 pub mod supervisor;
 mod watch;
 

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Language;
 
+/// Where a sandbox with a network finds its proxies, on its own loopback: HTTP and SOCKS.
+pub const PROXY_PORTS: [u16; 2] = [3128, 1080];
+
 /// The most one packet may hold.
 pub const MAX_PACKET: usize = 64 << 10;
 
@@ -43,6 +46,18 @@ pub enum ToGuest {
     BrowserFailed {
         id: u64,
         message: String,
+    },
+    /// To a guest that called by itself: somebody's from here on, it waits this long for another host when this one is gone.
+    Claimed {
+        keep_seconds: u64,
+    },
+    /// To the same: a stream is wanted. It comes as a call, see [`crate::remote`].
+    Dial {
+        id: u64,
+    },
+    /// To the same: sockets that listen at [`PROXY_PORTS`] are wanted. They come as a call too.
+    Listen {
+        id: u64,
     },
 }
 

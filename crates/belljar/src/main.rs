@@ -27,6 +27,9 @@ fn main() -> ExitCode {
     if cmd::jail::requested() {
         return finish(cmd::jail::run(), 0);
     }
+    if cmd::attach::requested() {
+        return finish(cmd::attach::run(), 0);
+    }
     if belljar_hub::leash::requested() {
         return finish(belljar_hub::leash::run().map_err(Into::into), 0);
     }

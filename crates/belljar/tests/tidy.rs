@@ -21,7 +21,7 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("belljar-jail", vec!["belljar-proto"]),
         ("belljar-egress", vec![]),
         ("belljar-sandbox", vec!["belljar-egress", "belljar-proto"]),
-        ("belljar-backends", vec!["belljar-jail", "belljar-sandbox"]),
+        ("belljar-backends", vec!["belljar-jail", "belljar-proto", "belljar-sandbox"]),
         ("belljar-tools", vec!["belljar-sandbox"]),
         // Knows MCP and nothing of ours.
         ("belljar-hub", vec![]),

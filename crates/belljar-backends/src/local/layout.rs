@@ -1,8 +1,14 @@
 //! What a local sandbox looks like from inside.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use belljar_jail::protocol::{Bind, BrowserSpec, GuestConfig, RootSpec, ZygoteSpec};
+
+use belljar_sandbox::{Language, TemplateInfo};
 
 use super::browser;
 use crate::templates::{Python, TemplateError, Templates};
@@ -12,6 +18,30 @@ const KERNEL: &str = "/opt/belljar/kernel";
 const FONTS: &str = "/opt/belljar/matplotlib";
 const NODE_KERNEL: &str = "/opt/belljar/node";
 const BIN: &str = "/opt/belljar/bin";
+/// The kernel's own libraries, for the Python of an image.
+const LIBRARIES: &str = "/opt/belljar/libraries";
+const ALONE: &str = "belljar_alone.py";
+/// What IPython needs. All of it is Python alone, so it works with any version of the language.
+const PURE: [&str; 18] = [
+    "IPython",
+    "asttokens",
+    "decorator",
+    "decorator.py",
+    "exceptiongroup",
+    "executing",
+    "jedi",
+    "matplotlib_inline",
+    "parso",
+    "pexpect",
+    "prompt_toolkit",
+    "ptyprocess",
+    "pure_eval",
+    "pygments",
+    "stack_data",
+    "traitlets",
+    "typing_extensions.py",
+    "wcwidth",
+];
 
 /// Imported once by the zygote, shared by every Python context.
 const PRELOAD: [&str; 4] = ["numpy", "pandas", "matplotlib", "matplotlib.pyplot"];
@@ -26,15 +56,19 @@ const GROUP: &str = "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n";
 const HOSTS: &str = "127.0.0.1 localhost belljar\n::1 localhost\n";
 const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files dns\n";
 
-pub(super) struct Layout {
-    pub(super) root: RootSpec,
-    pub(super) env: BTreeMap<String, String>,
-    pub(super) zygote: Result<ZygoteSpec, String>,
-    pub(super) browser: Result<BrowserSpec, String>,
-    pub(super) guest: GuestConfig,
+pub(crate) struct Layout {
+    pub(crate) root: RootSpec,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) zygote: Result<ZygoteSpec, String>,
+    /// How Python is started where there is no zygote; empty when there is none.
+    pub(crate) alone: Vec<String>,
+    /// What is mounted into images, for their own interpreters: sources and targets.
+    pub(crate) for_images: Vec<(PathBuf, String)>,
+    pub(crate) browser: Result<BrowserSpec, String>,
+    pub(crate) guest: GuestConfig,
 }
 
-pub(super) fn layout(templates: &Templates) -> Layout {
+pub(crate) fn layout(templates: &Templates) -> Layout {
     let mut root = RootSpec::default();
     let mut bind = |source: &Path, target: &str| {
         root.binds.push(Bind { source: source.to_path_buf(), target: target.into() });
@@ -59,6 +93,8 @@ pub(super) fn layout(templates: &Templates) -> Layout {
     }
     let mut env = environment();
     let mut zygote = Err(why_no_python(templates));
+    let mut alone = Vec::new();
+    let mut for_images = Vec::new();
     let mut guest = GuestConfig { digest: crate::guest_digest(), ..GuestConfig::default() };
     if let Some(python) = templates.python() {
         let executable = bind_python(python, &mut bind);
@@ -69,6 +105,12 @@ pub(super) fn layout(templates: &Templates) -> Layout {
         for name in ["python", "python3"] {
             links.push((format!("{BIN}/{name}"), executable.clone()));
         }
+        alone = vec![executable.clone(), "-B".into(), "-S".into(), format!("{KERNEL}/{ALONE}")];
+        alone.extend(["--fonts", FONTS].into_iter().chain(PRELOAD).map(String::from));
+        for_images.push((python.kernel.clone(), KERNEL.to_owned()));
+        let pure =
+            PURE.iter().map(|name| (python.directory.join("site").join(name), format!("{LIBRARIES}/{name}")));
+        for_images.extend(pure.filter(|(source, _)| source.exists()));
         let mut zygote_env = env.clone();
         zygote_env.insert("BELLJAR_FONT_CACHE".into(), FONTS.into());
         zygote = Ok(ZygoteSpec {
@@ -80,6 +122,7 @@ pub(super) fn layout(templates: &Templates) -> Layout {
     if let Some(node) = templates.node() {
         let executable = bind_executable(&node.executable, "/opt/node/bin/node", &mut bind);
         bind(&node.directory, NODE_KERNEL);
+        for_images.push((node.directory.clone(), NODE_KERNEL.to_owned()));
         links.push((format!("{BIN}/node"), executable.clone()));
         guest.javascript = vec![executable, "--expose-internals".into(), format!("{NODE_KERNEL}/kernel.cjs")];
     }
@@ -99,7 +142,33 @@ pub(super) fn layout(templates: &Templates) -> Layout {
     ]
     .map(|(path, text)| (path.to_string(), text.to_string()))
     .to_vec();
-    Layout { root, env, zygote, browser, guest }
+    Layout { root, env, zygote, alone, for_images, browser, guest }
+}
+
+/// How the interpreters of an image are started: whatever it has, found by name.
+pub(crate) fn programs_of(template: &TemplateInfo) -> (Vec<String>, Vec<String>) {
+    let python = ["python3", "-B", &format!("{KERNEL}/{ALONE}"), "--last", LIBRARIES];
+    let python = python.into_iter().chain(PRELOAD).map(String::from).collect();
+    let node =
+        ["node", "--expose-internals", &format!("{NODE_KERNEL}/kernel.cjs")].map(String::from).to_vec();
+    let has = |language| template.languages.is_empty() || template.languages.contains(&language);
+    let programs = |language, argv: Vec<String>| if has(language) { argv } else { Vec::new() };
+    (programs(Language::Python, python), programs(Language::Javascript, node))
+}
+
+/// What programs of an image find in their environment: the image's own, and where the sandbox has its places.
+pub(crate) fn environment_of(template: &TemplateInfo) -> BTreeMap<String, String> {
+    let mut env = environment();
+    env.insert("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into());
+    let python = [
+        ("PYTHONDONTWRITEBYTECODE", "1"),
+        ("IPYTHONDIR", "/tmp/.ipython"),
+        ("MPLCONFIGDIR", "/tmp/.matplotlib"),
+    ];
+    env.extend(python.map(|(k, v)| (k.to_string(), v.to_string())));
+    env.extend(template.env.iter().cloned());
+    env.insert("HOME".into(), "/workspace".into());
+    env
 }
 
 fn why_no_python(templates: &Templates) -> String {

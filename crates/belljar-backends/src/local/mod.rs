@@ -3,7 +3,7 @@
 mod browser;
 mod heal;
 mod jailer;
-mod layout;
+pub(crate) mod layout;
 mod machine;
 
 use std::{

@@ -6,9 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use belljar_backends::templates::{Browser, Node, Python, Sources, is_prepared};
+use belljar_backends::{
+    docker,
+    templates::{Browser, Node, Python, Sources, is_prepared},
+};
 use belljar_jail::survey::{Finding, Status, survey};
-use belljar_sandbox::{Backend, Probed, State, selftest};
+use belljar_sandbox::{Backend, Kind, Probed, State, selftest};
 use serde::Serialize;
 
 use crate::{
@@ -23,6 +26,10 @@ struct Report {
     version: &'static str,
     layers: Vec<Finding>,
     templates: Vec<Template>,
+    /// The one whose sandboxes are attacked below.
+    backend: Kind,
+    /// The container engine, wherever sandboxes come from.
+    docker: Engine,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
     escape_test: Vec<Probed>,
@@ -38,6 +45,16 @@ struct Template {
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
 }
+
+#[derive(Debug, Serialize)]
+struct Engine {
+    /// Whether there is one.
+    present: bool,
+    detail: String,
+}
+
+/// What a container has less of than a jail, and says so.
+const WEAKER_IN_CONTAINERS: [&str; 3] = ["user namespace", "built root", "landlock"];
 
 /// What others need to let Belljar work, as it is shipped.
 const APPARMOR: &str = include_str!("../../../../packaging/apparmor/belljar");
@@ -73,11 +90,14 @@ async fn examine(config: &Config) -> anyhow::Result<Report> {
     let sources = backend::sources(config);
     let templates = vec![python(&sources), node(&sources), browser(&sources)];
     let layers = survey();
+    let docker = engine(config).await;
     let mut report = Report {
         ok: false,
         version: crate::cli::VERSION,
         layers,
         templates,
+        backend: config.backend,
+        docker,
         problem: None,
         escape_test: Vec::new(),
         sandbox_ms: None,
@@ -92,12 +112,29 @@ async fn examine(config: &Config) -> anyhow::Result<Report> {
     }
     backend.shutdown(Duration::from_secs(2)).await;
     report.ok = report.problem.is_none()
-        && report.escape_test.iter().all(|p| p.held || is_optional(p, &report.layers));
+        && report.escape_test.iter().all(|p| p.held || is_optional(p, report.backend, &report.layers));
     Ok(report)
 }
 
-/// A probe that fails because the survey already called that layer absent.
-fn is_optional(probed: &Probed, layers: &[Finding]) -> bool {
+async fn engine(config: &Config) -> Engine {
+    let looked = match docker::socket(&config.docker_host) {
+        Ok(socket) => docker::look(&socket, &config.docker_runtime).await,
+        Err(why) => Err(why),
+    };
+    match looked {
+        Ok((version, weaker)) => {
+            let weaker: String = weaker.iter().map(|what| format!("; {what}")).collect();
+            Engine { present: true, detail: format!("version {version}{weaker}") }
+        }
+        Err(why) => Engine { present: false, detail: why },
+    }
+}
+
+/// A probe that fails because the survey already called that layer absent, or because a container has no such layer.
+fn is_optional(probed: &Probed, backend: Kind, layers: &[Finding]) -> bool {
+    if backend == Kind::Docker {
+        return WEAKER_IN_CONTAINERS.contains(&probed.layer.as_str());
+    }
     layers.iter().any(|l| l.status == Status::Weaker && probed.layer.contains(l.layer.trim_end_matches('s')))
 }
 
@@ -173,7 +210,14 @@ fn as_text(report: &Report) -> String {
     for template in &report.templates {
         line(template.status, template.name, &template.detail, template.fix.as_ref());
     }
-    text.push_str("\nAttack from inside a real sandbox\n");
+    // Nothing is missing where nobody asked for an engine.
+    let mark = match (report.docker.present, report.backend) {
+        (true, _) => "ok     ",
+        (false, Kind::Docker) => "MISSING",
+        (false, Kind::Local) => "-      ",
+    };
+    text.push_str(&format!("  {mark} {:<20} {}\n", "container engine", report.docker.detail));
+    text.push_str(&format!("\nAttack from inside a real sandbox of the {} backend\n", report.backend));
     for probed in &report.escape_test {
         let mark = if probed.held { "held   " } else { "BROKEN " };
         text.push_str(&format!("  {mark} {:<20} {}\n", probed.layer, probed.detail));
@@ -183,6 +227,7 @@ fn as_text(report: &Report) -> String {
     }
     let weaker = report.layers.iter().any(|l| l.status == Status::Weaker);
     text.push_str(match (report.ok, weaker) {
+        (true, _) if report.backend == Kind::Docker => "\nReady: every layer held that a container has.\n",
         (true, false) => "\nReady: every layer held.\n",
         (true, true) => "\nReady, with weaker isolation than this machine could have: see above.\n",
         (false, _) => "\nNot ready: see what is missing above.\n",
@@ -221,6 +266,8 @@ mod tests {
                 detail: "Node 18 or newer is needed for JavaScript: node is 12.22.9".into(),
                 fix: Some("apt-get install nodejs".into()),
             }],
+            backend: Kind::Local,
+            docker: Engine { present: false, detail: "there is no container engine at /nowhere".into() },
             problem: None,
             escape_test: vec![probed("seccomp", true, "mode 2, not refused: []")],
             sandbox_ms: Some(3.0),
@@ -259,7 +306,10 @@ mod tests {
     fn a_probe_may_fail_only_where_the_survey_said_so() {
         let report = report();
         let probed = |layer: &str| Probed { layer: layer.into(), held: false, detail: String::new() };
-        assert!(is_optional(&probed("cgroup namespace"), &report.layers));
-        assert!(!is_optional(&probed("seccomp"), &report.layers));
+        assert!(is_optional(&probed("cgroup namespace"), Kind::Local, &report.layers));
+        assert!(!is_optional(&probed("seccomp"), Kind::Local, &report.layers));
+        assert!(!is_optional(&probed("landlock"), Kind::Local, &report.layers));
+        assert!(is_optional(&probed("landlock"), Kind::Docker, &report.layers));
+        assert!(!is_optional(&probed("cgroup namespace"), Kind::Docker, &report.layers));
     }
 }

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod acp;
+pub(crate) mod attach;
 pub(crate) mod audit;
 pub(crate) mod config;
 pub(crate) mod doctor;

@@ -17,7 +17,7 @@ use std::{
 };
 
 use anyhow::bail;
-use belljar_sandbox::{Language, Limits, NetworkSettings, Settings, VolumeStore};
+use belljar_sandbox::{Kind, Language, Limits, NetworkSettings, Settings, VolumeStore};
 
 pub(crate) use settings::{SETTINGS, Setting};
 use value::Value;
@@ -29,6 +29,10 @@ pub(crate) type Environment = dyn Fn(&str) -> Option<String>;
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) home: PathBuf,
+    pub(crate) backend: Kind,
+    /// As written; empty: the usual one.
+    pub(crate) docker_host: String,
+    pub(crate) docker_runtime: String,
     pub(crate) toolsets: Vec<String>,
     /// Names of shipped ones, and files.
     pub(crate) toolkits: Vec<String>,
@@ -243,6 +247,9 @@ fn build(resolved: Vec<Resolved>) -> Config {
         volumes: values.list("volumes"),
         otel_endpoint: values.text("otel.endpoint"),
         home,
+        backend: if values.word("backend") == 0 { Kind::Local } else { Kind::Docker },
+        docker_host: values.text("docker.host"),
+        docker_runtime: values.text("docker.runtime"),
         toolsets: values.list("toolsets"),
         toolkits: values.list("toolkit"),
         default_context: values.switch("default_context"),

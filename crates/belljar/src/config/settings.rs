@@ -33,6 +33,8 @@ impl Setting {
             ("auth.tokens", _) => "tokens.json in home",
             ("model", _) => "the provider's usual one",
             ("llm.base_url", _) => "the provider's own",
+            ("docker.host", _) => "/var/run/docker.sock",
+            ("docker.runtime", _) => "the engine's default",
             ("audit.file", _) => "no audit log",
             ("http.hosts", _) => "loopback names and `host`",
             (_, "") => "none",
@@ -54,6 +56,22 @@ const DEMAND: Accepts = Accepts::OneOf(&["auto", "required"]);
 
 pub(crate) const SETTINGS: &[Setting] = &[
     setting("home", Accepts::Path, "", "Where templates, sandboxes and all other state live"),
+    setting(
+        "backend",
+        Accepts::OneOf(&["local", "docker"]),
+        "local",
+        "Who makes sandboxes: this program itself, or a container engine",
+    ),
+    also(
+        "DOCKER_HOST",
+        setting("docker.host", Accepts::Text, "", "Socket of the container engine, Docker's or Podman's"),
+    ),
+    setting(
+        "docker.runtime",
+        Accepts::Text,
+        "",
+        "Runtime of sandboxes' containers, by the engine's name for it: runc, runsc (gVisor)",
+    ),
     setting("toolsets", Accepts::List, "contexts,sessions,sandbox", "The tools that are offered"),
     setting(
         "hub",

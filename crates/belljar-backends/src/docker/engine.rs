@@ -1,0 +1,336 @@
+//! The container engine: Docker, or Podman by the same interface.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use belljar_jail::{protocol::RootSpec, seccomp};
+use belljar_sandbox::Limits;
+use bollard::{
+    API_DEFAULT_VERSION, Docker,
+    errors::Error,
+    models::{
+        ContainerCreateBody, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount, MountType,
+        ResourcesUlimits,
+    },
+    query_parameters::{
+        CreateContainerOptions, CreateImageOptions, ListContainersOptions, RemoveContainerOptions,
+    },
+};
+use futures::TryStreamExt;
+use tokio::sync::OnceCell;
+
+use super::tar;
+
+/// Requests are answered in milliseconds; making a container on a busy machine takes longer.
+const REQUEST_LIMIT_SECONDS: u64 = 120;
+const USUAL: &str = "/var/run/docker.sock";
+/// Whose a container is: the instance of the server, and the sandbox.
+pub(super) const OWNER: &str = "belljar.owner";
+pub(super) const HANDLE: &str = "belljar.handle";
+const REPOSITORY: &str = "belljar-sandbox";
+/// What an engine covers by itself, and the kernel's command line, which is the host's business.
+const MASKED: [&str; 11] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/cmdline",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/sys/firmware",
+];
+const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+/// How often it is looked whether a container is gone that the engine is removing already, and how long between.
+const REMOVALS: usize = 1000;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
+const SHARED_MEMORY: i64 = 64 << 20;
+pub(super) const GUEST: &str = "/opt/belljar/guest";
+pub(super) const DOOR: &str = "/run/belljar";
+
+pub(super) struct Engine {
+    docker: Docker,
+    runtime: Option<String>,
+    pub(super) version: String,
+    /// What is weaker here than it could be.
+    pub(super) weaker: Vec<String>,
+    seccomp: String,
+    image: OnceCell<String>,
+}
+
+/// Everything that one container is made of.
+pub(super) struct Spec<'a> {
+    pub(super) id: &'a str,
+    pub(super) owner: &'a str,
+    pub(super) image: String,
+    pub(super) env: Vec<String>,
+    /// Sources on the host and where they are seen, read-only.
+    pub(super) binds: Vec<(PathBuf, String)>,
+    pub(super) limits: &'a Limits,
+}
+
+/// Where the engine is, as a setting says it; empty: where it usually is.
+pub fn socket(given: &str) -> Result<PathBuf, String> {
+    match given.split_once("://") {
+        None if given.is_empty() => Ok(USUAL.into()),
+        Some(("unix", path)) => Ok(path.into()),
+        None if given.starts_with('/') => Ok(given.into()),
+        _ => Err(format!(
+            "{given:?} is not a socket of this machine: sandboxes are reached through a directory that they share with \
+             it, so the engine must be here. Use unix:///path/of/docker.sock"
+        )),
+    }
+}
+
+impl Engine {
+    pub(super) async fn connect(socket: &Path, runtime: &str) -> Result<Self, String> {
+        let remedy = |why: String| {
+            format!(
+                "there is no container engine at {}: {why}. Install Docker or Podman and start it, name its socket with \
+                 the setting `docker.host`, or use --backend local",
+                socket.display()
+            )
+        };
+        let docker =
+            Docker::connect_with_unix(&socket.to_string_lossy(), REQUEST_LIMIT_SECONDS, API_DEFAULT_VERSION);
+        let docker = docker.map_err(|e| remedy(readable(&e)))?;
+        let docker = docker.negotiate_version().await.map_err(|e| remedy(readable(&e)))?;
+        let info = docker.info().await.map_err(|e| remedy(readable(&e)))?;
+        let known: Vec<String> = info.runtimes.unwrap_or_default().into_keys().collect();
+        if !runtime.is_empty() && !known.iter().any(|name| name == runtime) {
+            return Err(format!(
+                "the container engine knows no runtime {runtime:?}, only {}. Install it and name it in the engine's \
+                 daemon.json, or change the setting `docker.runtime`",
+                known.join(", ")
+            ));
+        }
+        let security = info.security_options.unwrap_or_default();
+        let mut weaker = Vec::new();
+        if !security.iter().any(|option| option.contains("name=seccomp")) && runtime.is_empty() {
+            weaker.push("the engine has no seccomp: the guest's own filter is the only one".into());
+        }
+        if !security.iter().any(|option| option.contains("userns") || option.contains("rootless")) {
+            weaker.push(
+                "no user namespace: the sandboxes' user 1000 is the machine's user 1000 (turn on userns-remap, or run \
+                 the engine rootless)"
+                    .into(),
+            );
+        }
+        weaker.push("no Landlock".into());
+        Ok(Self {
+            docker,
+            runtime: (!runtime.is_empty()).then(|| runtime.to_owned()),
+            version: info.server_version.unwrap_or_default(),
+            weaker,
+            seccomp: seccomp::profile::profile().to_string(),
+            image: OnceCell::new(),
+        })
+    }
+
+    /// An image of directories, links and small files, which the built-in template's files are mounted into. Imported when
+    /// the engine does not have it yet.
+    pub(super) async fn base_image(&self, root: &RootSpec) -> Result<String, String> {
+        let make = || async {
+            let archive = tar::of(root);
+            let digest = crate::templates::hex_digest(&[&archive]);
+            let name = format!("{REPOSITORY}:{}", &digest[..16]);
+            if let Ok(found) = self.docker.inspect_image(&name).await
+                && let Some(id) = found.id
+            {
+                return Ok(id);
+            }
+            let options = CreateImageOptions {
+                from_src: Some("-".into()),
+                repo: Some(REPOSITORY.into()),
+                tag: Some(digest[..16].into()),
+                ..CreateImageOptions::default()
+            };
+            let body = bollard::body_full(archive.into());
+            let said: Result<Vec<_>, Error> =
+                self.docker.create_image(Some(options), Some(body), None).try_collect().await;
+            said.map_err(|e| format!("import the sandboxes' image: {}", readable(&e)))?;
+            let made = self.docker.inspect_image(&name).await;
+            let made = made.map_err(|e| format!("find the sandboxes' image: {}", readable(&e)))?;
+            made.id.ok_or_else(|| "the sandboxes' image has no id".into())
+        };
+        self.image.get_or_try_init(make).await.cloned()
+    }
+
+    pub(super) async fn has_image(&self, image: &str) -> Result<(), String> {
+        let found = self.docker.inspect_image(image).await;
+        found.map(drop).map_err(|e| format!("the engine does not have the image {image}: {}", readable(&e)))
+    }
+
+    pub(super) async fn start(&self, spec: &Spec<'_>) -> Result<(), String> {
+        let name = name(spec.id);
+        let options =
+            CreateContainerOptions { name: Some(name.clone()), ..CreateContainerOptions::default() };
+        let created = self.docker.create_container(Some(options), self.body(spec)).await;
+        created.map_err(|e| format!("create a container: {}", readable(&e)))?;
+        let started = self.docker.start_container(&name, None).await;
+        started.map_err(|e| format!("start a container: {}", readable(&e)))
+    }
+
+    fn body(&self, spec: &Spec<'_>) -> ContainerCreateBody {
+        let bind = |(source, target): &(PathBuf, String)| Mount {
+            source: Some(source.to_string_lossy().into_owned()),
+            target: Some(target.clone()),
+            typ: Some(MountType::BIND),
+            read_only: Some(true),
+            ..Mount::default()
+        };
+        let limit = |name: &str, limit: i64| ResourcesUlimits {
+            name: Some(name.into()),
+            soft: Some(limit),
+            hard: Some(limit),
+        };
+        let words = |words: &[&str]| Some(words.iter().map(|word| (*word).to_owned()).collect());
+        let Limits { cpus, memory_bytes, processes, workspace_bytes, tmp_bytes } = *spec.limits;
+        let own = [("/workspace", workspace_bytes), ("/tmp", tmp_bytes), ("/outputs", workspace_bytes / 2)];
+        let tmpfs = own.map(|(path, size)| {
+            let mode = if path == "/tmp" { "1777" } else { "755" };
+            // One inode for every 8 KiB keeps a flood of empty files from eating kernel memory.
+            let inodes = (size / 8192).max(1024);
+            let options =
+                format!("rw,nosuid,nodev,exec,size={size},nr_inodes={inodes},mode={mode},uid=1000,gid=1000");
+            (path.to_owned(), options)
+        });
+        ContainerCreateBody {
+            image: Some(spec.image.clone()),
+            hostname: Some("belljar".into()),
+            user: Some("1000:1000".into()),
+            working_dir: Some("/workspace".into()),
+            entrypoint: words(&[GUEST, "connect", &format!("{DOOR}/socket")]),
+            cmd: Some(Vec::new()),
+            env: Some(spec.env.clone()),
+            labels: Some(HashMap::from([
+                (OWNER.to_owned(), spec.owner.to_owned()),
+                (HANDLE.to_owned(), spec.id.to_owned()),
+            ])),
+            host_config: Some(HostConfig {
+                mounts: Some(spec.binds.iter().map(bind).collect()),
+                tmpfs: Some(tmpfs.into()),
+                shm_size: Some(SHARED_MEMORY),
+                readonly_rootfs: Some(true),
+                network_mode: Some("none".into()),
+                ipc_mode: Some("private".into()),
+                cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
+                cap_drop: words(&["ALL"]),
+                security_opt: Some(vec!["no-new-privileges".into(), format!("seccomp={}", self.seccomp)]),
+                masked_paths: words(&MASKED),
+                readonly_paths: words(&READ_ONLY),
+                memory: Some(memory_bytes as i64),
+                // Memory and swap together: none of the latter.
+                memory_swap: Some(memory_bytes as i64),
+                nano_cpus: Some(nano_cpus(cpus)),
+                pids_limit: Some(processes.into()),
+                ulimits: Some(vec![
+                    limit("core", 1),
+                    limit("nofile", 1024),
+                    limit("memlock", 8 << 20),
+                    limit("msgqueue", 0),
+                ]),
+                // The guest is what an init would be.
+                init: Some(false),
+                auto_remove: Some(true),
+                log_config: Some(HostConfigLogConfig { typ: Some("none".into()), config: None }),
+                runtime: self.runtime.clone(),
+                ..HostConfig::default()
+            }),
+            ..ContainerCreateBody::default()
+        }
+    }
+
+    pub(super) async fn update(&self, id: &str, limits: &Limits) -> Result<(), String> {
+        let body = bollard::models::ContainerUpdateBody {
+            memory: Some(limits.memory_bytes as i64),
+            memory_swap: Some(limits.memory_bytes as i64),
+            nano_cpus: Some(nano_cpus(limits.cpus)),
+            ..Default::default()
+        };
+        self.docker.update_container(&name(id), body).await.map_err(|e| readable(&e))
+    }
+
+    /// Ends a container and waits until it is gone. Safe to repeat.
+    pub(super) async fn remove(&self, id: &str) -> Result<(), String> {
+        let name = name(id);
+        let mut refused = String::new();
+        for _ in 0..REMOVALS {
+            let options =
+                RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
+            match self.docker.remove_container(&name, Some(options)).await {
+                Ok(()) => return Ok(()),
+                Err(Error::DockerResponseServerError { status_code: 404, .. }) => return Ok(()),
+                // It ended by itself, and is being removed.
+                Err(Error::DockerResponseServerError { status_code: 409 | 500, message }) => {
+                    refused = message
+                }
+                Err(error) => return Err(readable(&error)),
+            }
+            tokio::time::sleep(REMOVAL_PAUSE).await;
+        }
+        Err(refused)
+    }
+
+    /// Handles of an owner's containers.
+    pub(super) async fn list(&self, owner: &str) -> Result<Vec<String>, String> {
+        let filters = HashMap::from([("label".to_owned(), vec![format!("{OWNER}={owner}")])]);
+        let options =
+            ListContainersOptions { all: true, filters: Some(filters), ..ListContainersOptions::default() };
+        let found = self.docker.list_containers(Some(options)).await.map_err(|e| readable(&e))?;
+        Ok(found.into_iter().filter_map(|container| container.labels?.remove(HANDLE)).collect())
+    }
+
+    /// Host's number of its first process.
+    pub(super) async fn pid(&self, id: &str) -> Result<i32, String> {
+        let found = self.docker.inspect_container(&name(id), None).await.map_err(|e| readable(&e))?;
+        let pid = found.state.and_then(|state| state.pid).unwrap_or_default();
+        i32::try_from(pid).ok().filter(|pid| *pid > 0).ok_or_else(|| "its container does not run".into())
+    }
+
+    /// Processor time in nanoseconds, and bytes of memory.
+    pub(super) async fn used(&self, id: &str) -> Option<(u64, u64)> {
+        let options = bollard::query_parameters::StatsOptions { stream: false, one_shot: true };
+        let mut stats = Box::pin(self.docker.stats(&name(id), Some(options)));
+        let stats = stats.try_next().await.ok()??;
+        let cpu = stats.cpu_stats?.cpu_usage?.total_usage?;
+        Some((cpu, stats.memory_stats.and_then(|memory| memory.usage).unwrap_or_default()))
+    }
+}
+
+fn name(id: &str) -> String {
+    format!("belljar-{id}")
+}
+
+fn nano_cpus(cpus: f64) -> i64 {
+    // An engine refuses more than the machine has, which would mean no limit anyway.
+    let here = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as f64;
+    (cpus.min(here) * 1e9) as i64
+}
+
+pub(super) fn readable(error: &Error) -> String {
+    match error {
+        Error::DockerResponseServerError { message, .. } => message.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_elsewhere_is_refused() {
+        assert_eq!(socket("").unwrap(), Path::new("/var/run/docker.sock"));
+        assert_eq!(socket("unix:///run/a.sock").unwrap(), Path::new("/run/a.sock"));
+        assert_eq!(socket("/run/b.sock").unwrap(), Path::new("/run/b.sock"));
+        for elsewhere in ["tcp://10.0.0.1:2375", "ssh://a@b", "relative.sock"] {
+            assert!(socket(elsewhere).unwrap_err().contains("not a socket of this machine"));
+        }
+    }
+}

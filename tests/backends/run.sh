@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# The same tests on every backend, and their results compared to the byte.
+#
+#   tests/backends/run.sh [BACKEND...]        of: local docker runsc compare image (default: all of them)
+#
+# Starts a Docker daemon of its own, with its own state and no network, and stops it. Exits with 77 where there is none, or
+# where it cannot run. BELLJAR names the binary (default: target/release/belljar).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+skip() {
+    echo "THE TESTS OF THE DOCKER BACKEND WERE SKIPPED: $*" >&2
+    exit 77
+}
+[ "$(id -u)" -eq 0 ] || skip "they need root"
+command -v dockerd >/dev/null || PATH=$PATH:/usr/sbin
+command -v dockerd >/dev/null && command -v docker >/dev/null || skip "there is no dockerd (apt-get install docker.io)"
+
+work=$(mktemp -d -p /var/tmp)
+daemon=
+finish() {
+    if [ -n "$daemon" ]; then
+        kill "$daemon" 2>/dev/null || true
+        wait "$daemon" 2>/dev/null || true
+    fi
+    # Containers that were being removed may keep a mount for a moment.
+    for _ in $(seq 50); do
+        rm -rf "$work" 2>/dev/null && break
+        sleep 0.2
+    done
+}
+trap finish EXIT
+
+runtimes=()
+if command -v runsc >/dev/null; then
+    # Guests call a socket of the host's, which gVisor has to be told to allow; the machine's cgroups may be of any kind.
+    cat >"$work/daemon.json" <<EOF
+{"runtimes": {"runsc": {"path": "$(command -v runsc)", "runtimeArgs": ["--network=none", "--host-uds=open", "--ignore-cgroups"]}}}
+EOF
+    runtimes=(--config-file "$work/daemon.json")
+fi
+dockerd --data-root "$work/data" --exec-root "$work/exec" -H "unix://$work/socket" -p "$work/pid" --bridge=none \
+    --iptables=false --ip-masq=false "${runtimes[@]}" >"$work/log" 2>&1 &
+daemon=$!
+docker() { command docker -H "unix://$work/socket" "$@"; }
+for _ in $(seq 300); do
+    docker info >/dev/null 2>&1 && break
+    kill -0 "$daemon" 2>/dev/null || { daemon=; cat "$work/log" >&2; skip "dockerd does not run here"; }
+    sleep 0.2
+done
+docker info >/dev/null 2>&1 || { cat "$work/log" >&2; skip "dockerd does not answer"; }
+
+# A home of its own, with the templates of this machine: what is left behind is this test's.
+data=${BELLJAR_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/belljar}
+export BELLJAR_HOME=$work/home
+mkdir -p "$BELLJAR_HOME"
+cp -a --reflink=auto "$data/templates" "$BELLJAR_HOME/templates"
+export BELLJAR_TEST_DOCKER=unix://$work/socket PYTHONPATH=$PWD/tests/clients/python PYTHONDONTWRITEBYTECODE=1
+export BELLJAR_TEST_PATIENCE=${BELLJAR_TEST_PATIENCE:-2}
+suite() { # BACKEND RUNTIME TESTS...
+    BELLJAR_TEST_BACKEND=$1 BELLJAR_TEST_RUNTIME=$2 python3 tests/backends/suite.py "${@:3}"
+}
+# Without cgroups there are no limits to test, and where gVisor has to trace every call an interpreter takes half a minute.
+in_gvisor=(Tools.test_python_keeps_its_state Tools.test_files_go_in_and_out Tools.test_commands_and_background
+    Tools.test_a_time_limit_leaves_the_variables Tools.test_there_is_no_network_and_no_host
+    Tools.test_nothing_of_ours_can_be_written Lives.test_a_context_that_stops_leaves_nothing)
+for backend in "${@:-local docker runsc compare image}"; do
+    for one in $backend; do
+        echo "== $one"
+        case $one in
+        local | docker) suite "$one" "" ;;
+        runsc)
+            if ! command -v runsc >/dev/null; then
+                echo "docker with runsc (gVisor) was skipped: there is no runsc (apt-get install runsc)"
+            else
+                suite docker runsc "${in_gvisor[@]}"
+            fi
+            ;;
+        compare) python3 tests/backends/compare.py "$BELLJAR_TEST_DOCKER" ;;
+        image) env -u BELLJAR_HOME tests/backends/image.sh "$BELLJAR_TEST_DOCKER" ;;
+        *) echo "there is no backend $one" >&2 && exit 2 ;;
+        esac
+    done
+done

@@ -1,0 +1,379 @@
+"""What every backend promises, through `belljar mcp` and `belljar serve`: the same tests for each of them.
+
+Run by tests/backends/run.sh; BELLJAR_TEST_BACKEND says which backend, BELLJAR_TEST_DOCKER where its engine is and
+BELLJAR_TEST_RUNTIME what it runs containers with. Standard library only."""
+
+import base64
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import unittest
+import urllib.request
+from pathlib import Path
+
+from harness import BELLJAR, META, PATIENCE, Raw, Refused, environment, home, wait_until
+
+BACKEND = os.environ.get("BELLJAR_TEST_BACKEND", "local")
+ENGINE = os.environ.get("BELLJAR_TEST_DOCKER", "")
+RUNTIME = os.environ.get("BELLJAR_TEST_RUNTIME", "")
+SETTINGS = {"BACKEND": BACKEND}
+if BACKEND == "docker":
+    SETTINGS |= {"DOCKER_HOST": ENGINE, "DOCKER_RUNTIME": RUNTIME}
+GVISOR = RUNTIME == "runsc"
+ENDLESS = "import time\nkept = 'kept'\nwhile True: time.sleep(0.05)"
+# What a container has less of than a jail, and says so: see docs/docker.md.
+WEAKER = {"local": set(), "docker": {"user namespace", "built root", "landlock"}}
+LIMIT = 180
+
+
+def docker(*arguments):
+    ran = subprocess.run(["docker", "-H", ENGINE, *arguments], capture_output=True, text=True, check=True)
+    return ran.stdout.split()
+
+
+def containers():
+    return docker("ps", "-aq", "--filter", "label=belljar.handle") if BACKEND == "docker" else []
+
+
+def directories():
+    """One for each server that lives, or died and was not swept yet."""
+    run = home() / ("docker/run" if BACKEND == "docker" else "run")
+    return [str(path) for path in run.glob("*")]
+
+
+def mounts():
+    return [line for line in Path("/proc/mounts").read_text().splitlines() if str(home() / "docker") in line]
+
+
+def assert_nothing_left(test):
+    """Sandboxes end with their server, whatever it could do itself; empty directories may wait for the next one."""
+    test.assertTrue(wait_until(lambda: not containers() and not mounts(), 60 * PATIENCE), (containers(), mounts()))
+    before = set(directories())
+    with Raw(**SETTINGS, POOL_SIZE=0):
+        swept = wait_until(lambda: directories() and not before & set(directories()), 60 * PATIENCE)
+        test.assertTrue(swept, (before, directories()))
+    test.assertTrue(wait_until(lambda: not directories(), 60 * PATIENCE), directories())
+
+
+def insist(server, tool, /, **arguments):
+    """Calls again while the server is still starting: on a busy machine that takes its time."""
+    def call():
+        try:
+            return server.finish_call(server.start_call(tool, **arguments)[1], LIMIT)
+        except Refused as refused:
+            if refused.code != "SERVER_NOT_READY":
+                raise
+    return wait_until(call, 300 * PATIENCE)
+
+
+class Tools(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Raw(toolsets="contexts,sessions,sandbox", **SETTINGS, POOL_SIZE=1)
+        cls.addClassCleanup(cls.server.close)
+
+    def call(self, tool, /, **arguments):
+        return insist(self.server, tool, **arguments)
+
+    def context(self, language="python"):
+        context = self.call("create_context", name=self._testMethodName, language=language)["context_id"]
+        self.addCleanup(self.call, "stop_context", context_id=context)
+        return context
+
+    def run_code(self, context, code, **arguments):
+        return self.call("run_code", context_id=context, code=code, **arguments)
+
+    # kernels
+
+    def test_python_keeps_its_state(self):
+        context = self.context()
+        self.assertTrue(self.run_code(context, "import numpy as np\nx = np.arange(5)")["success"])
+        self.assertEqual(self.run_code(context, "print(int(x.sum()))")["stdout"], "10\n")
+
+    def test_javascript_keeps_its_state(self):
+        context = self.context("javascript")
+        self.assertTrue(self.run_code(context, "const x = await Promise.resolve(41)")["success"])
+        self.assertEqual(self.run_code(context, "console.log(x + 1)")["stdout"], "42\n")
+
+    def test_notebooks_are_notebooks(self):
+        context = self.context()
+        self.assertEqual(self.run_code(context, "!echo from the shell\n6 * 7")["stdout"], "from the shell\n")
+        shown = self.run_code(context, "import matplotlib.pyplot as plt; _ = plt.plot([1, 2])")
+        self.assertTrue(any("image/png" in str(output) for output in shown["outputs"]), shown)
+
+    def test_an_interpreter_that_dies_is_replaced(self):
+        context = self.context()
+        self.run_code(context, "open('kept', 'w').write('kept'); gone = 1")
+        died = self.run_code(context, "import os; os.kill(os.getpid(), 9)")
+        self.assertFalse(died["success"])
+        self.assertIn("all variables and imports are gone", json.dumps(died))
+        self.assertEqual(self.run_code(context, "print(open('kept').read(), 'gone' in globals())")["stdout"], "kept False\n")
+
+    # time limits
+
+    def test_a_time_limit_leaves_the_variables(self):
+        context = self.context()
+        self.assertFalse(self.run_code(context, ENDLESS, timeout=1)["success"])
+        self.assertEqual(self.run_code(context, "print(kept)")["stdout"], "kept\n")
+
+    def test_code_that_ignores_the_interrupt_is_ended(self):
+        code = ("import signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
+                "while True:\n    try: time.sleep(0.01)\n    except BaseException: pass")
+        context = self.context()
+        ran = self.run_code(context, code, timeout=1)
+        self.assertFalse(ran["success"])
+        self.assertEqual(self.run_code(context, "print('alive')")["stdout"], "alive\n")
+
+    # files
+
+    def test_files_go_in_and_out(self):
+        context, data = self.context(), bytes(range(256)) * 40
+        sent = self.call("upload_file", context_id=context, path="a/b.bin", content=base64.b64encode(data).decode(),
+                         encoding="base64")
+        self.assertEqual(sent["sha256"], hashlib.sha256(data).hexdigest())
+        read = self.run_code(context, "import hashlib; print(hashlib.sha256(open('a/b.bin','rb').read()).hexdigest())")
+        self.assertEqual(read["stdout"].strip(), sent["sha256"])
+        got = self.call("download_file", context_id=context, path="a/b.bin", encoding="base64")
+        self.assertEqual(base64.b64decode(got["content"]), data)
+
+    def test_a_link_leads_nowhere(self):
+        context = self.context()
+        self.run_code(context, "import os; os.symlink('/etc', 'out')")
+        with self.assertRaises(Refused) as refused:
+            self.call("download_file", context_id=context, path="out/passwd")
+        self.assertEqual(refused.exception.code, "PATH_NOT_ALLOWED")
+
+    # processes
+
+    def test_commands_and_background(self):
+        ran = self.call("execute_code", code="y = 5; print(y)")
+        session = ran["session_id"]
+        self.addCleanup(self.call, "stop_session", session_id=session)
+        command = self.call("execute_command", command="echo out; echo err >&2", session_id=session)
+        self.assertEqual((command["stdout"], command["stderr"], command["exit_code"]), ("out\n", "err\n", 0))
+        begun = self.call("execute_command", command="echo one; sleep 0.2; echo done", session_id=session, background=True)
+        said, status = begun["stdout"], begun["status"]
+        while status == "running":
+            more = self.call("execute_command", session_id=session, process_id=begun["process_id"], wait=10,
+                             stdout_offset=len(said))
+            said, status = said + more["stdout"], more["status"]
+        self.assertEqual(said, "one\ndone\n")
+
+    def test_two_contexts_share_nothing(self):
+        one, other = self.context(), self.context()
+        self.run_code(one, "open('/tmp/mine', 'w').write('x'); mine = 1")
+        ran = self.run_code(other, "import os; print(os.path.exists('/tmp/mine'), 'mine' in globals())")
+        self.assertEqual(ran["stdout"], "False False\n")
+
+    # limits
+
+    def test_memory_is_limited(self):
+        context = self.context()
+        ran = self.run_code(context, "x = bytearray(6 << 30)\nx[::4096] = b'x' * len(x[::4096])\nprint('has it')", timeout=120)
+        self.assertNotIn("has it", ran["stdout"])
+        self.assertEqual(self.run_code(context, "print('alive')")["stdout"], "alive\n")
+
+    def test_processes_are_limited(self):
+        code = ("import os, time\nmade = []\n"
+                "try:\n    for _ in range(1000):\n        pid = os.fork()\n        if pid == 0: time.sleep(600); os._exit(0)\n"
+                "        made.append(pid)\nexcept OSError: pass\n"
+                "for pid in made: os.kill(pid, 9); os.waitpid(pid, 0)\nprint(len(made) < 1000)")
+        self.assertEqual(self.run_code(self.context(), code, timeout=120)["stdout"], "True\n")
+
+    def test_the_workspace_is_limited(self):
+        code = ("wrote = 0\ntry:\n    with open('big', 'wb') as file:\n        for _ in range(3000): wrote += file.write(bytes(1 << 20))\n"
+                "except OSError as error: print(error.errno)\nimport os; os.unlink('big'); print(wrote < 3000 << 20)")
+        ran = self.run_code(self.context(), code, timeout=120)
+        self.assertIn(ran["stdout"], ("28\nTrue\n",), ran)
+
+    def test_a_flavor_is_what_the_sandbox_has(self):
+        code = "x = bytearray(1400 << 20)\nx[::4096] = b'x' * len(x[::4096])\nprint('has it')"
+        for flavor, has_it in (("small", False), ("large", True)):
+            with self.subTest(flavor):
+                made = self.call_text("execute_code", code=code, flavor=flavor, timeout=120)
+                self.assertEqual("has it\n" in made, has_it, made)
+
+    def call_text(self, tool, /, **arguments):
+        self.context()
+        result = self.server.finish(self.server.start_call(tool, **arguments)[1], LIMIT)
+        session = result["structuredContent"]["session_id"]
+        self.addCleanup(self.call, "stop_session", session_id=session)
+        return result["structuredContent"]["stdout"]
+
+    # the outside
+
+    def test_there_is_no_network_and_no_host(self):
+        code = ("import socket\n"
+                "try: socket.create_connection(('192.0.2.1', 80), 5)\n"
+                "except OSError as error: print(error.errno)\n"
+                f"import os; print(os.path.exists({str(home())!r}))")
+        self.assertEqual(self.run_code(self.context(), code)["stdout"], "101\nFalse\n")
+
+    def test_nothing_of_ours_can_be_written(self):
+        code = ("import os\nfor path in ('/', '/usr', '/etc', '/opt/belljar', '/run', '/run/belljar', '/volumes'):\n"
+                "    try: open(path + '/x', 'w'); print('wrote', path)\n    except OSError: pass\nprint('done')")
+        self.assertEqual(self.run_code(self.context(), code)["stdout"], "done\n")
+
+    @unittest.skipIf(GVISOR or os.geteuid() != 0, "volumes take root, and a container on this kernel")
+    def test_a_volume_is_shared_by_the_callers_sandboxes(self):
+        where = self.call("get_volume_path")
+        path = next(value for value in where.values() if isinstance(value, str) and value.startswith("/volumes/"))
+        one, other = self.context(), self.context()
+        self.assertTrue(self.run_code(one, f"open({path!r} + '/note', 'w').write('from one')")["success"])
+        self.assertEqual(self.run_code(other, f"print(open({path!r} + '/note').read())")["stdout"], "from one\n")
+        self.run_code(one, f"import os; os.unlink({path!r} + '/note')")
+
+    def test_what_cannot_be_done_is_refused_with_a_code(self):
+        for code, tool, arguments in (
+            ("CONTEXT_NOT_FOUND", "run_code", {"context_id": "nobody", "code": "1"}),
+            ("FILE_NOT_FOUND", "download_file", {"context_id": self.context(), "path": "nothing"}),
+            ("INVALID_PARAMS", "execute_code", {"code": "1", "template": "nothing"}),
+        ):
+            with self.subTest(code), self.assertRaises(Refused) as refused:
+                self.call(tool, **arguments)
+            self.assertEqual(refused.exception.code, code)
+
+
+class Networks(unittest.TestCase):
+    @unittest.skipIf(GVISOR, "descriptors cannot be handed out of it")
+    def test_the_proxy_is_on_the_sandboxes_own_loopback(self):
+        """It refuses the way there is nothing allowed at the end of, and that is an answer of ours."""
+        code = ("import os, socket\n"
+                "with socket.create_connection(('127.0.0.1', 3128), 60) as proxy:\n"
+                "    proxy.sendall(b'GET http://nowhere.invalid/ HTTP/1.1\\r\\nHost: nowhere.invalid\\r\\n\\r\\n')\n"
+                "    print(proxy.recv(1000).split(b'\\r\\n')[0].decode(), os.environ['http_proxy'])")
+        settings = {"NETWORK_MAX": "allowlist", "NETWORK_DEFAULT": "allowlist", "NETWORK_ALLOW": "example.com"}
+        with Raw(**SETTINGS, POOL_SIZE=0, **settings) as server:
+            context = insist(server, "create_context", name="x")["context_id"]
+            ran = insist(server, "run_code", context_id=context, code=code, timeout=120)
+        refused = "HTTP/1.1 403 Refused by Belljar: nowhere.invalid:80 is not on the operator's allow-list"
+        self.assertEqual(ran["stdout"], f"{refused} http://127.0.0.1:3128\n", ran)
+
+
+class Lives(unittest.TestCase):
+    """What is left when a server ends, however it ends."""
+
+    def test_a_context_that_stops_leaves_nothing(self):
+        with Raw(**SETTINGS, POOL_SIZE=0) as server:
+            for language in ("python", "javascript"):
+                context = insist(server, "create_context", name="x", language=language)["context_id"]
+                insist(server, "stop_context", context_id=context)
+            self.assertEqual(containers(), [])
+        assert_nothing_left(self)
+
+    def test_a_server_on_pipes_takes_everything_along(self):
+        for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
+            with self.subTest(signal_number):
+                server = Raw(**SETTINGS, POOL_SIZE=1, POOL_LANGUAGES="python")
+                context = insist(server, "create_context", name="x")["context_id"]
+                self.assertTrue(insist(server, "run_code", context_id=context, code="1")["success"])
+                if signal_number:
+                    server.process.send_signal(signal_number)
+                    server.process.wait(60 * PATIENCE)
+                server.close()
+                assert_nothing_left(self)
+
+
+class Serve:
+    """`belljar serve`, as a client of the older era would use it."""
+
+    def __init__(self, **settings):
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([BELLJAR, "serve", "--port", "0"], stdout=subprocess.DEVNULL, stderr=self.log,
+                                        env=environment(LOG="info", POOL_SIZE=1, POOL_LANGUAGES="python", **SETTINGS, **settings))
+        assert wait_until(lambda: self.port() or self.process.poll() is not None, 60 * PATIENCE), self.said()
+        assert self.port(), self.said()
+
+    def said(self):
+        self.log.seek(0)
+        return self.log.read()
+
+    def port(self):
+        found = re.search(r"listening on http://127\.0\.0\.1:(\d+)/mcp", self.said())
+        return found and int(found[1])
+
+    def start_call(self, tool, /, **arguments):
+        return None, (tool, arguments)
+
+    def call(self, tool, /, **arguments):
+        return self.finish_call((tool, arguments), LIMIT)
+
+    def finish_call(self, call, wait):
+        tool, arguments = call
+        params = {"name": tool, "arguments": arguments, "_meta": META}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream",
+                   "mcp-protocol-version": META["io.modelcontextprotocol/protocolVersion"],
+                   "mcp-method": "tools/call", "mcp-name": tool}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port()}/mcp", body, headers)
+        with urllib.request.urlopen(request, timeout=wait) as answer:
+            text = answer.read().decode()
+        lines = [line[5:] for line in text.splitlines() if line.startswith("data:")] or [text]
+        message = next(m for m in map(json.loads, filter(str.strip, lines)) if m.get("id") == 1)
+        result = message["result"]
+        if result.get("isError"):
+            told = json.loads(result["content"][0]["text"])
+            raise Refused(told["code"], told["error"])
+        return result["structuredContent"]
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        self.process.wait(120 * PATIENCE)
+
+
+class Survival(unittest.TestCase):
+    def test_contexts_outlive_a_server_that_is_killed(self):
+        first = Serve()
+        self.addCleanup(first.close)
+        context = insist(first, "create_context", name="survivor")["context_id"]
+        other = insist(first, "create_context", name="other", language="javascript")["context_id"]
+        first.call("run_code", context_id=context, code="x = 41; open('file', 'w').write('kept')")
+        first.call("run_code", context_id=other, code="const y = 1")
+        first.end(signal.SIGKILL)
+        second = Serve()
+        self.addCleanup(second.close)
+        names = [c["name"] for c in second.call("list_contexts")["contexts"]]
+        self.assertEqual(sorted(names), ["other", "survivor"], second.said())
+        ran = second.call("run_code", context_id=context, code="print(x + 1, open('file').read())")
+        self.assertEqual(ran["stdout"], "42 kept\n", ran)
+        self.assertEqual(second.call("run_code", context_id=other, code="console.log(y)")["stdout"], "1\n")
+        second.call("stop_context", context_id=context)
+        second.end()
+        assert_nothing_left(self)
+
+
+class Glass(unittest.TestCase):
+    @unittest.skipIf(GVISOR, "its kernel is another one, which the probes do not know")
+    def test_the_layers_hold(self):
+        ran = subprocess.run([BELLJAR, "doctor", "--json"], capture_output=True, text=True, env=environment(**SETTINGS))
+        report = json.loads(ran.stdout)
+        self.assertTrue(report["escape_test"], report)
+        broken = {probe["layer"] for probe in report["escape_test"] if not probe["held"]}
+        self.assertLessEqual(broken, WEAKER[BACKEND], report)
+
+    def test_a_backend_that_is_not_there_is_an_error_with_the_remedy(self):
+        ran = subprocess.run([BELLJAR, "run", "--backend", "docker", "-c", "1"], capture_output=True, text=True,
+                             env=environment(DOCKER_HOST="unix:///nowhere/docker.sock"))
+        self.assertNotEqual(ran.returncode, 0)
+        self.assertIn("there is no container engine at /nowhere/docker.sock", ran.stderr)
+        self.assertIn("--backend local", ran.stderr)
+
+    @unittest.skipUnless(BACKEND == "docker", "an engine's matter")
+    def test_a_runtime_that_is_not_there_is_an_error_with_the_remedy(self):
+        ran = subprocess.run([BELLJAR, "run", "--backend", "docker", "--docker-runtime", "nothing", "-c", "1"], capture_output=True,
+                             text=True, env=environment(DOCKER_HOST=ENGINE))
+        self.assertNotEqual(ran.returncode, 0)
+        self.assertIn('knows no runtime "nothing", only', ran.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
