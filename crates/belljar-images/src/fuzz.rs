@@ -42,17 +42,19 @@ fn fuzz_layers() {
         entry("p", b'x', 0, "", b"19 path=../precious\n"),
         entry("x", b'0', 0o644, "", b"x"),
     ]);
+    let home = tempfile::tempdir().unwrap();
+    let layer = home.path().join("a/layer");
+    fs::create_dir_all(&layer).unwrap();
+    fs::write(home.path().join("precious"), "untouched").unwrap();
     fuzz("layers", &[&seed, &long], |input| {
-        let home = tempfile::tempdir().unwrap();
-        let layer = home.path().join("a/layer");
-        fs::create_dir_all(&layer).unwrap();
-        fs::write(home.path().join("precious"), "untouched").unwrap();
         let limits = Limits { entries: 50, bytes: 256 << 10, ratio_after: 64 << 10, ..Limits::default() };
         let unpacked = unpack(input, &layer, &mut Budget::new(limits), &|_| ());
         assert_eq!(fs::read_to_string(home.path().join("precious")).unwrap(), "untouched");
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2);
         assert_eq!(fs::read_dir(home.path().join("a")).unwrap().count(), 1);
         let files = count(&layer);
+        fs::remove_dir_all(&layer).unwrap();
+        fs::create_dir(&layer).unwrap();
         mark((files.min(8), unpacked.map(drop).map_err(|error| kind(&error.message))))
     });
 }
