@@ -93,7 +93,7 @@ pub(crate) async fn serve(control: OwnedFd) -> io::Result<()> {
         let (_, first) = supervisor.expect();
         supervisor.first.replace(Some(first));
     }
-    let environment = Rc::new(Environment::default());
+    let environment = Rc::new(Environment::starting_in(config.workdir.clone()));
     let shared = (Rc::clone(&processes), Rc::clone(&environment));
     let kernels = Kernels::new(config.clone(), Rc::clone(&supervisor), shared);
     let background = Background::new(Rc::clone(&processes), Rc::clone(&environment), OUTPUTS.into());

@@ -125,6 +125,12 @@ pub struct Change<'a> {
 #[derive(Debug)]
 pub struct Hold(OwnedFd);
 
+impl From<Hold> for OwnedFd {
+    fn from(hold: Hold) -> Self {
+        hold.0
+    }
+}
+
 impl AsFd for Hold {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

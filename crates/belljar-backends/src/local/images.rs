@@ -10,7 +10,7 @@ use std::{
 use belljar_images::Store;
 use belljar_sandbox::{BackendError, Image, State, TemplateInfo};
 
-use super::{LocalBackend, LocalOptions, lock};
+use super::{LocalBackend, LocalOptions, image, layout::Layout, lock};
 use crate::templates::{Hold, Libraries, Templates};
 
 /// A jailer is there in a moment; whoever asks is told to come back if it is not.
@@ -20,11 +20,11 @@ pub(super) type Images = Mutex<HashMap<TemplateInfo, Arc<LocalBackend>>>;
 
 /// What the sandboxes of an image's own backend are made of.
 #[derive(Debug, Clone)]
-pub(super) struct OfImage {
-    pub(super) template: TemplateInfo,
+pub struct OfImage {
+    template: TemplateInfo,
     /// Of the host: the kernels come from there.
     templates: Templates,
-    pub(super) libraries: Result<Libraries, String>,
+    libraries: Result<Libraries, String>,
 }
 
 impl OfImage {
@@ -46,6 +46,13 @@ impl OfImage {
         templates.also.push(Hold::of(held.into()));
         templates.also.extend(self.libraries.iter().map(|libraries| libraries.hold.clone()));
         Ok(templates)
+    }
+}
+
+impl OfImage {
+    pub(super) fn layout(&self, templates: &Templates) -> Layout {
+        let libraries = self.libraries.as_ref().map_err(Clone::clone);
+        image::layout(&self.template, templates, libraries)
     }
 }
 

@@ -13,7 +13,7 @@ const RECIPE: &str = "1";
 const NAMES: [&str; 13] = [
     "IPython",
     "asttokens",
-    "decorator.py",
+    "decorator",
     "exceptiongroup",
     "executing",
     "matplotlib_inline",
