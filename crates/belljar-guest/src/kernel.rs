@@ -303,8 +303,7 @@ impl Live {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(shared.config.workdir.as_deref().unwrap_or(WORKSPACE));
         let streams = Streams { stdin: None, stdout: out, stderr: err, socket: Some(theirs) };
-        let (_, status) =
-            shared.processes.start(command, streams).map_err(|e| cannot_start(program, &e))?;
+        let (_, status) = shared.processes.start(command, streams).map_err(|e| cannot_start(program, &e))?;
         Ok(Self::new(stream, stdout, stderr, End::Child(status)))
     }
 
@@ -392,7 +391,9 @@ impl Live {
 fn cannot_start(program: &str, error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::NotFound && !program.contains('/') {
         let path = std::env::var("PATH").unwrap_or_default();
-        return short(format!("there is no {program} in this sandbox: it is not on the PATH, which is {path}"));
+        return short(format!(
+            "there is no {program} in this sandbox: it is not on the PATH, which is {path}"
+        ));
     }
     format!("cannot start {program}: {error}")
 }

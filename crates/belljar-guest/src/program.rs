@@ -142,7 +142,10 @@ mod tests {
         };
         assert_eq!(start(Some("/usr"), None), Ok("/usr".into()));
         assert_eq!(start(Some("/usr"), Some("/etc")), Ok("/etc".into()));
-        assert_eq!(start(Some("/usr"), Some("no/such")).unwrap_err(), "the working directory \"/workspace/no/such\" does not exist");
+        assert_eq!(
+            start(Some("/usr"), Some("no/such")).unwrap_err(),
+            "the working directory \"/workspace/no/such\" does not exist"
+        );
     }
 
     #[test]

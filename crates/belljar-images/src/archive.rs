@@ -24,7 +24,13 @@ const MAX_INDEX: usize = 10_000;
 const MAX_LISTS: usize = 4;
 
 /// Adds a template from an archive; `-` is standard input.
-pub fn load(change: &Change<'_>, name: &str, path: &Path, limits: &Limits, progress: Progress<'_>) -> Result<Template> {
+pub fn load(
+    change: &Change<'_>,
+    name: &str,
+    path: &Path,
+    limits: &Limits,
+    progress: Progress<'_>,
+) -> Result<Template> {
     change.check_free(name)?;
     let origin = match path.to_str() {
         Some("-") => Origin::Tar("standard input".into()),
@@ -48,7 +54,12 @@ pub(crate) fn load_as(
 }
 
 /// Whether a file holds an image, and not a plain file system.
-pub(crate) fn holds_image(change: &Change<'_>, path: &Path, limits: &Limits, progress: Progress<'_>) -> Result<bool> {
+pub(crate) fn holds_image(
+    change: &Change<'_>,
+    path: &Path,
+    limits: &Limits,
+    progress: Progress<'_>,
+) -> Result<bool> {
     Ok(Archive::open(change, path, limits, progress)?.form()? != Form::FileSystem)
 }
 
@@ -60,7 +71,10 @@ struct Archive {
 }
 
 enum Part {
-    File { at: u64, size: u64 },
+    File {
+        at: u64,
+        size: u64,
+    },
     /// Layers that are alike are written once.
     Link(String),
 }
@@ -131,7 +145,9 @@ impl Archive {
             }
             let part = match entry.kind {
                 Kind::File => Part::File { at, size: entry.size },
-                Kind::Symlink | Kind::HardLink => Part::Link(beside(name, &String::from_utf8_lossy(&entry.target))),
+                Kind::Symlink | Kind::HardLink => {
+                    Part::Link(beside(name, &String::from_utf8_lossy(&entry.target)))
+                }
                 _ => continue,
             };
             self.parts.insert(name.to_owned(), part);
@@ -148,7 +164,9 @@ impl Archive {
         }
         // A file system may happen to have such a file.
         let saved = self.parts.contains_key("manifest.json")
-            && self.saved().is_ok_and(|saved| saved.iter().any(|image| self.parts.contains_key(&image.config)));
+            && self
+                .saved()
+                .is_ok_and(|saved| saved.iter().any(|image| self.parts.contains_key(&image.config)));
         Ok(if saved { Form::Docker } else { Form::FileSystem })
     }
 
@@ -187,7 +205,8 @@ impl Archive {
             if manifest.config.is_some() {
                 break;
             }
-            if manifest.manifests.len() > 1 && manifest.manifests.iter().all(|entry| entry.platform.is_none()) {
+            if manifest.manifests.len() > 1 && manifest.manifests.iter().all(|entry| entry.platform.is_none())
+            {
                 return Err(several(manifest.manifests.iter().map(annotated_name)));
             }
             let entry = manifest.for_this_machine()?.clone();
@@ -275,7 +294,10 @@ impl Archive {
             found => found,
         };
         let Some(&Part::File { at, size }) = found else {
-            return Err(ImageError::new(format!("the archive names {}, and does not hold it", printable(name))));
+            return Err(ImageError::new(format!(
+                "the archive names {}, and does not hold it",
+                printable(name)
+            )));
         };
         self.file.seek(SeekFrom::Start(at))?;
         Ok((&self.file).take(size))
@@ -329,7 +351,8 @@ fn annotated_name(entry: &Descriptor) -> Option<String> {
 }
 
 fn several(names: impl Iterator<Item = Option<String>>) -> ImageError {
-    let names: Vec<_> = names.map(|name| printable(name.as_deref().unwrap_or("one without a name"))).take(20).collect();
+    let names: Vec<_> =
+        names.map(|name| printable(name.as_deref().unwrap_or("one without a name"))).take(20).collect();
     if names.is_empty() {
         return ImageError::new("the archive holds no image");
     }

@@ -98,7 +98,8 @@ fn in_file(text: &[u8], registry: &str, path: &Path) -> Result<Option<Credential
 
 /// The forms in which tools write down a registry.
 fn names_of(registry: &str) -> Vec<String> {
-    let mut names = vec![registry.to_owned(), format!("https://{registry}"), format!("https://{registry}/v1/")];
+    let mut names =
+        vec![registry.to_owned(), format!("https://{registry}"), format!("https://{registry}/v1/")];
     if ["docker.io", "index.docker.io", "registry-1.docker.io"].contains(&registry) {
         names.insert(0, DOCKER_HUB.into());
     }

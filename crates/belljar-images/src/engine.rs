@@ -36,7 +36,8 @@ impl Engine {
     /// The first of these that is installed.
     pub(crate) fn find(programs: &[&'static str]) -> Result<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let installed = |name: &str| std::env::split_paths(&path).any(|directory| directory.join(name).is_file());
+        let installed =
+            |name: &str| std::env::split_paths(&path).any(|directory| directory.join(name).is_file());
         let found = programs.iter().find(|program| installed(program));
         found.map(|program| Self { program }).ok_or_else(|| {
             ImageError::new(format!("this takes a container engine, and none of {} is installed", programs.join(", ")))
@@ -188,7 +189,12 @@ fn languages(
     found
 }
 
-fn programs_in(mut child: Child, config: &Config, limits: &Limits, progress: Progress<'_>) -> Result<Vec<String>> {
+fn programs_in(
+    mut child: Child,
+    config: &Config,
+    limits: &Limits,
+    progress: Progress<'_>,
+) -> Result<Vec<String>> {
     let paths: BTreeSet<String> = search_path(config)?;
     let (mut python, mut node) = (false, false);
     let mut look = |input: &mut dyn Read| -> Result<()> {

@@ -68,16 +68,22 @@ fn fuzz_manifests() {
     let list = format!(
         r#"{{"schemaVersion":2,"manifests":[{{"digest":"{digest}","size":7,"platform":{{"os":"linux","architecture":"amd64"}}}}]}}"#
     );
-    let config = br#"{"os":"linux","architecture":"amd64","config":{"Env":["A=b"],"WorkingDir":"/a/b","User":"x"}}"#;
+    let config =
+        br#"{"os":"linux","architecture":"amd64","config":{"Env":["A=b"],"WorkingDir":"/a/b","User":"x"}}"#;
     fuzz("manifests", &[image.as_bytes(), list.as_bytes(), config], |input| {
         let said = Manifest::parse(input).and_then(|manifest| {
-            if manifest.config.is_some() { manifest.image().map(drop) } else { manifest.for_this_machine().map(drop) }
+            if manifest.config.is_some() {
+                manifest.image().map(drop)
+            } else {
+                manifest.for_this_machine().map(drop)
+            }
         });
         let config = serde_json::from_slice::<Config>(input).ok().map(|config| {
             if let Ok(Some(path)) = config.workdir() {
                 assert!(path.starts_with('/') && !path.split('/').any(|part| part == ".."), "{path}");
             }
-            let variables = config.environment().map(|env| env.len().min(4)).map_err(|error| kind(&error.message));
+            let variables =
+                config.environment().map(|env| env.len().min(4)).map_err(|error| kind(&error.message));
             (config.check(0).map_err(|error| kind(&error.message)), variables)
         });
         mark((said.map_err(|error| kind(&error.message)), config))

@@ -81,8 +81,13 @@ impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
 #[derive(Debug, Clone, Copy)]
 pub enum Step<'a> {
     /// Something begins; the bytes that it will take, where that is known.
-    Begin { what: &'a str, bytes: Option<u64> },
-    Advance { bytes: u64 },
+    Begin {
+        what: &'a str,
+        bytes: Option<u64>,
+    },
+    Advance {
+        bytes: u64,
+    },
 }
 
 pub type Progress<'a> = &'a (dyn Fn(Step<'_>) + Send + Sync);

@@ -141,9 +141,14 @@ impl Manifest {
         let found = self.manifests.iter().find(|entry| entry.platform.as_ref().is_some_and(fits));
         found.ok_or_else(|| {
             let platforms = self.manifests.iter().filter_map(|entry| entry.platform.as_ref()).take(20);
-            let names: Vec<_> = platforms.map(|p| printable(&format!("{}/{}", p.os, p.architecture))).collect();
-            ImageError::new(format!("the image is not for linux/{}, only for {}", architecture(), names.join(", ")))
-                .hint("choose an image for this machine's kind of processor")
+            let names: Vec<_> =
+                platforms.map(|p| printable(&format!("{}/{}", p.os, p.architecture))).collect();
+            ImageError::new(format!(
+                "the image is not for linux/{}, only for {}",
+                architecture(),
+                names.join(", ")
+            ))
+            .hint("choose an image for this machine's kind of processor")
         })
     }
 
@@ -152,8 +157,10 @@ impl Manifest {
         let config = self.config.ok_or_else(|| ImageError::new("the manifest describes no image"))?;
         if self.layers.is_empty() || self.layers.len() > MAX_LAYERS {
             let count = self.layers.len();
-            return Err(ImageError::new(format!("the image has {count} layers; 1 to {MAX_LAYERS} can be used"))
-                .hint("docker export makes one layer of all"));
+            return Err(ImageError::new(format!(
+                "the image has {count} layers; 1 to {MAX_LAYERS} can be used"
+            ))
+            .hint("docker export makes one layer of all"));
         }
         for descriptor in self.layers.iter().chain([&config]) {
             hex_of(&descriptor.digest)?;
@@ -167,12 +174,18 @@ impl Config {
     pub(crate) fn check(&self, layers: usize) -> Result<()> {
         if (self.os.as_str(), self.architecture.as_str()) != ("linux", architecture()) {
             let platform = printable(&format!("{}/{}", self.os, self.architecture));
-            return Err(ImageError::new(format!("the image is for {platform}, not for linux/{}", architecture()))
-                .hint("choose an image for this machine's kind of processor"));
+            return Err(ImageError::new(format!(
+                "the image is for {platform}, not for linux/{}",
+                architecture()
+            ))
+            .hint("choose an image for this machine's kind of processor"));
         }
         let told = self.diff_ids();
         if told.len() != layers {
-            return Err(ImageError::new(format!("the image has {layers} layers and says that it has {}", told.len())));
+            return Err(ImageError::new(format!(
+                "the image has {layers} layers and says that it has {}",
+                told.len()
+            )));
         }
         told.iter().try_for_each(|digest| hex_of(digest).map(drop))
     }
@@ -189,19 +202,25 @@ impl Config {
             size += line.len() + 8;
             let Some((name, value)) = line.split_once('=') else { continue };
             if name.is_empty() || line.contains('\0') {
-                return Err(ImageError::new(format!("the image sets the impossible variable {}", printable(line))));
+                return Err(ImageError::new(format!(
+                    "the image sets the impossible variable {}",
+                    printable(line)
+                )));
             }
             variables.insert(name.to_owned(), value.to_owned());
         }
         if size > MAX_ENVIRONMENT {
-            return Err(ImageError::new(format!("the image's environment has {size} bytes, more than {MAX_ENVIRONMENT}")));
+            return Err(ImageError::new(format!(
+                "the image's environment has {size} bytes, more than {MAX_ENVIRONMENT}"
+            )));
         }
         Ok(variables)
     }
 
     /// Where its programs start: absolute, and without detours.
     pub(crate) fn workdir(&self) -> Result<Option<String>> {
-        let given = self.config.as_ref().and_then(|process| process.working_dir.as_deref()).unwrap_or_default();
+        let given =
+            self.config.as_ref().and_then(|process| process.working_dir.as_deref()).unwrap_or_default();
         clean_workdir(given)
     }
 
@@ -218,7 +237,11 @@ pub(crate) fn clean_workdir(given: &str) -> Result<Option<String>> {
     if parts.is_empty() {
         return Ok(None);
     }
-    if !given.starts_with('/') || parts.contains(&"..") || given.len() > 1024 || given.contains(char::is_control) {
+    if !given.starts_with('/')
+        || parts.contains(&"..")
+        || given.len() > 1024
+        || given.contains(char::is_control)
+    {
         return Err(ImageError::new(format!("{} cannot be a working directory", printable(given))));
     }
     Ok(Some(format!("/{}", parts.join("/"))))
@@ -232,7 +255,14 @@ mod tests {
     fn only_whole_digests_name_things() {
         let digits = "0123456789abcdef".repeat(4);
         assert_eq!(hex_of(&format!("sha256:{digits}")).unwrap(), digits);
-        for bad in ["", "sha256:", "sha256:../../etc", &digits, &format!("sha512:{digits}"), &format!("sha256:{}", digits.to_uppercase())] {
+        for bad in [
+            "",
+            "sha256:",
+            "sha256:../../etc",
+            &digits,
+            &format!("sha512:{digits}"),
+            &format!("sha256:{}", digits.to_uppercase()),
+        ] {
             assert!(hex_of(bad).is_err(), "{bad}");
         }
     }

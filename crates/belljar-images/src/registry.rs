@@ -69,8 +69,11 @@ pub async fn pull(
     config.environment()?;
     let packed = layers.iter().try_fold(0u64, |sum, layer| sum.checked_add(layer.size));
     if packed.is_none_or(|packed| packed > limits.bytes) {
-        return Err(ImageError::new(format!("the image is larger than {} MB even packed", limits.bytes >> 20))
-            .hint("--max-size allows more, if you trust it"));
+        return Err(ImageError::new(format!(
+            "the image is larger than {} MB even packed",
+            limits.bytes >> 20
+        ))
+        .hint("--max-size allows more, if you trust it"));
     }
     let mut budget = Budget::new(limits.clone());
     let count = layers.len();
@@ -172,14 +175,18 @@ impl Registry {
                     .hint("look at its name and tag"));
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => return Err(not_allowed(host)),
-            status => return Err(ImageError::new(format!("{host} answered {status} when asked for the image"))),
+            status => {
+                return Err(ImageError::new(format!("{host} answered {status} when asked for the image")));
+            }
         }
         let mut stream = answer.bytes_stream();
         let mut bytes = Vec::new();
         while let Some(piece) = stream.next().await {
             bytes.extend_from_slice(&piece.map_err(|error| unreachable(&error, host))?);
             if bytes.len() as u64 > MAX_DOCUMENT {
-                return Err(ImageError::new(format!("{host} sent a manifest of more than {MAX_DOCUMENT} bytes")));
+                return Err(ImageError::new(format!(
+                    "{host} sent a manifest of more than {MAX_DOCUMENT} bytes"
+                )));
             }
         }
         Ok(bytes)
@@ -202,7 +209,12 @@ impl Registry {
     }
 
     /// Exactly what the descriptor describes, or an error.
-    async fn stream(&self, descriptor: &Descriptor, out: &mut impl Write, progress: Progress<'_>) -> Result<()> {
+    async fn stream(
+        &self,
+        descriptor: &Descriptor,
+        out: &mut impl Write,
+        progress: Progress<'_>,
+    ) -> Result<()> {
         let host = self.reference.resolve_registry();
         let wanted = OciDescriptor {
             media_type: descriptor.media_type.clone(),
@@ -227,8 +239,11 @@ impl Registry {
             progress(Step::Advance { bytes: piece.len() as u64 });
         }
         if size != descriptor.size {
-            return Err(ImageError::new(format!("{} has {} bytes, and {host} sent {size}", descriptor.digest, descriptor.size))
-                .hint("it was damaged or cut off on its way; nothing of it is kept"));
+            return Err(ImageError::new(format!(
+                "{} has {} bytes, and {host} sent {size}",
+                descriptor.digest, descriptor.size
+            ))
+            .hint("it was damaged or cut off on its way; nothing of it is kept"));
         }
         same(&digest_text(hash), &descriptor.digest, "what the registry sent")
     }
@@ -278,7 +293,9 @@ mod tests {
         for host in ["localhost", "localhost:5000", "127.0.0.1:5000", "127.3.2.1", "[::1]:5000"] {
             assert!(is_this_machine(host), "{host}");
         }
-        for host in ["localhost.example.org", "10.0.0.1:5000", "example.org", "[fe80::1]:80", "127.0.0.1.example.org"] {
+        for host in
+            ["localhost.example.org", "10.0.0.1:5000", "example.org", "[fe80::1]:80", "127.0.0.1.example.org"]
+        {
             assert!(!is_this_machine(host), "{host}");
         }
     }

@@ -147,7 +147,9 @@ pub fn valid_name(name: &str) -> Result<()> {
             .hint("use lower-case letters, digits, '-', '_' and '.', and begin with a letter or digit"));
     }
     if RESERVED.contains(&name) {
-        return Err(ImageError::new(format!("{name:?} means the built-in template")).hint("choose another name"));
+        return Err(
+            ImageError::new(format!("{name:?} means the built-in template")).hint("choose another name")
+        );
     }
     Ok(())
 }
@@ -195,8 +197,11 @@ impl Store {
         let template: Template = serde_json::from_slice(&text)
             .map_err(|error| ImageError::new(format!("{} cannot be read: {error}", path.display())))?;
         if template.version != VERSION || template.name != name {
-            return Err(ImageError::new(format!("{} was written by another version of Belljar", path.display()))
-                .hint(format!("belljar template remove {name}, and add it again")));
+            return Err(ImageError::new(format!(
+                "{} was written by another version of Belljar",
+                path.display()
+            ))
+            .hint(format!("belljar template remove {name}, and add it again")));
         }
         Ok(template)
     }
@@ -241,7 +246,8 @@ impl Store {
             }
             locked => locked,
         };
-        let change = Change { store: self, _lock: locked.doing(|| format!("lock {}", self.directory.display()))? };
+        let change =
+            Change { store: self, _lock: locked.doing(|| format!("lock {}", self.directory.display()))? };
         // What a crash left: nobody else is at work.
         change.clear_temporary();
         Ok(change)
@@ -302,7 +308,8 @@ impl Change<'_> {
         }
         let note = LayerNote { entries: unpacked.entries, bytes: unpacked.bytes };
         let note = serde_json::to_vec(&note).map_err(io::Error::other);
-        note.and_then(|note| fs::write(fresh.join("layer.json"), note)).doing(|| "describe the layer".into())?;
+        note.and_then(|note| fs::write(fresh.join("layer.json"), note))
+            .doing(|| "describe the layer".into())?;
         fs::rename(&fresh, &target).doing(|| "keep the layer".into())?;
         Ok(unpacked.digest)
     }
@@ -421,8 +428,11 @@ impl Change<'_> {
     pub fn collect(&self) -> Result<u64> {
         // All of them must be readable: a layer that one of them needs must not go because that is not known.
         let templates = self.store.list()?;
-        let needed: BTreeSet<&str> =
-            templates.iter().flat_map(|template| &template.layers).filter_map(|digest| hex_of(digest).ok()).collect();
+        let needed: BTreeSet<&str> = templates
+            .iter()
+            .flat_map(|template| &template.layers)
+            .filter_map(|digest| hex_of(digest).ok())
+            .collect();
         let mut freed = 0;
         for name in names_in(&self.store.layers())? {
             if needed.contains(name.as_str()) {
@@ -439,7 +449,8 @@ impl Change<'_> {
 impl Store {
     /// Whether a program of this name is on the search path, as far as the layers tell without following links.
     fn has_program(&self, template: &Template, program: &str, path: &str) -> Result<bool> {
-        let layers: Vec<_> = template.layers.iter().rev().map(|layer| self.layer(layer)).collect::<Result<_>>()?;
+        let layers: Vec<_> =
+            template.layers.iter().rev().map(|layer| self.layer(layer)).collect::<Result<_>>()?;
         let candidates = path.split(':').filter(|directory| directory.starts_with('/')).take(64);
         Ok(candidates.into_iter().any(|directory| {
             let relative = format!("{}/{program}", directory.trim_start_matches('/'));
@@ -457,7 +468,8 @@ fn names_in(directory: &Path) -> Result<Vec<String>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.doing(|| format!("read {}", directory.display()))?,
     };
-    let mut names: Vec<_> = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let mut names: Vec<_> =
+        entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     Ok(names)
 }

@@ -154,9 +154,7 @@ pub(crate) fn decompressed<'a>(mut input: impl BufRead + 'a) -> Result<Box<dyn R
     };
     match start {
         [0x1f, 0x8b, ..] => Ok(Box::new(MultiGzDecoder::new(input))),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
-            Ok(Box::new(Zstd::new(input)))
-        }
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Box::new(Zstd::new(input))),
         [b'B', b'Z', b'h', ..] => refused("bzip2"),
         [0xfd, b'7', b'z', b'X', b'Z', ..] => refused("xz"),
         _ => Ok(Box::new(input)),

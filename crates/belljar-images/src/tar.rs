@@ -226,8 +226,10 @@ impl Extension {
         let broken = || refuse("a pax header that cannot be read");
         while !records.is_empty() {
             let space = records.iter().take(20).position(|byte| *byte == b' ').ok_or_else(broken)?;
-            let length: usize =
-                std::str::from_utf8(&records[..space]).ok().and_then(|n| n.parse().ok()).ok_or_else(broken)?;
+            let length: usize = std::str::from_utf8(&records[..space])
+                .ok()
+                .and_then(|n| n.parse().ok())
+                .ok_or_else(broken)?;
             if length <= space + 1 || length > records.len() || records[length - 1] != b'\n' {
                 return Err(broken());
             }

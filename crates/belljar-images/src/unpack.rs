@@ -14,8 +14,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, XattrFlags, fchmod, fsetxattr, futimens,
-        linkat, mkdirat, mknodat, open, openat, openat2, statat, symlinkat, unlinkat,
+        AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, XattrFlags, fchmod, fsetxattr,
+        futimens, linkat, mkdirat, mknodat, open, openat, openat2, statat, symlinkat, unlinkat,
     },
     io::Errno,
 };
@@ -49,7 +49,12 @@ pub(crate) struct Unpacked {
 }
 
 /// Unpacks `layer` into the empty directory `into`.
-pub(crate) fn unpack(layer: impl Read, into: &Path, budget: &mut Budget, progress: Progress<'_>) -> Result<Unpacked> {
+pub(crate) fn unpack(
+    layer: impl Read,
+    into: &Path,
+    budget: &mut Budget,
+    progress: Progress<'_>,
+) -> Result<Unpacked> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = open(into, flags, Mode::empty()).doing(|| format!("open {}", into.display()))?;
     let mut reader = Reader::new(LayerStream::new(layer, budget, progress)?);
@@ -136,16 +141,24 @@ impl Layer {
         open_beneath(self.root.as_fd(), OsStr::from_bytes(path))
     }
 
-    fn write_file(&mut self, parent: BorrowedFd<'_>, name: &OsStr, entry: &Entry, content: &mut impl Read) -> Result<()> {
+    fn write_file(
+        &mut self,
+        parent: BorrowedFd<'_>,
+        name: &OsStr,
+        entry: &Entry,
+        content: &mut impl Read,
+    ) -> Result<()> {
         remove(parent, name)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(parent, name, flags, Mode::from_raw_mode(0o600)).doing(|| "make the file".into())?;
+        let file =
+            openat(parent, name, flags, Mode::from_raw_mode(0o600)).doing(|| "make the file".into())?;
         let mut file = File::from(file);
         self.unpacked.bytes += io::copy(content, &mut file)?;
         fchmod(&file, Mode::from_raw_mode(file_mode(entry.mode))).doing(|| "set its mode".into())?;
         // Python compares it with what it noted when it compiled.
         let at = Timespec { tv_sec: entry.modified.min(LATEST) as i64, tv_nsec: 0 };
-        futimens(&file, &Timestamps { last_access: at, last_modification: at }).doing(|| "set its time".into())
+        futimens(&file, &Timestamps { last_access: at, last_modification: at })
+            .doing(|| "set its time".into())
     }
 
     fn link(&self, parent: BorrowedFd<'_>, name: &OsStr, target: &[u8]) -> Result<()> {
@@ -179,7 +192,9 @@ fn open_beneath(directory: BorrowedFd<'_>, path: &OsStr) -> rustix::io::Result<O
 
 fn through_a_link(path: &[&[u8]]) -> ImageError {
     let path = shown(&path.join(&b'/'));
-    ImageError::new(format!("it lies below {path}, and on the way there is a link or a file instead of a directory"))
+    ImageError::new(format!(
+        "it lies below {path}, and on the way there is a link or a file instead of a directory"
+    ))
 }
 
 /// The parts of a path. One that leaves the layer is refused; a leading slash means nothing.
@@ -191,7 +206,8 @@ fn components(path: &[u8]) -> Result<Vec<&[u8]>> {
     if path.contains(&0) {
         return refuse("contains a null byte");
     }
-    let parts: Vec<_> = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
+    let parts: Vec<_> =
+        path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
     if parts.iter().any(|part| *part == b"..") {
         return refuse("leads out of the image");
     }

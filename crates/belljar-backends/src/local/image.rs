@@ -12,8 +12,16 @@ const LIBRARIES: &str = "/opt/belljar/libraries";
 /// Where programs are, if the image does not say.
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Variables that say where files go and who one is: in every sandbox the same, whatever an image says.
-const OURS: [&str; 8] =
-    ["HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "npm_config_cache", "HOSTNAME"];
+const OURS: [&str; 8] = [
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "TMPDIR",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "npm_config_cache",
+    "HOSTNAME",
+];
 
 pub(super) fn layout(
     template: &TemplateInfo,

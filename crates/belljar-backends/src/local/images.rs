@@ -40,7 +40,10 @@ impl OfImage {
         let paths: Vec<_> =
             kept.layers.iter().map(|layer| store.layer(layer)).collect::<Result<_, _>>().map_err(refuse)?;
         if paths != *layers {
-            return Err(BackendError::new(format!("the template {} was just replaced; try again", kept.name)));
+            return Err(BackendError::new(format!(
+                "the template {} was just replaced; try again",
+                kept.name
+            )));
         }
         let mut templates = self.templates.clone();
         templates.also.push(Hold::of(held.into()));
@@ -59,7 +62,8 @@ impl OfImage {
 impl LocalBackend {
     /// The backend that makes sandboxes of an image, ready to make one.
     pub(super) async fn of_image(&self, template: &TemplateInfo) -> Result<Arc<Self>, BackendError> {
-        let refuse = |why: &str| BackendError::new(format!("no sandbox of {} can be made: {why}", template.name));
+        let refuse =
+            |why: &str| BackendError::new(format!("no sandbox of {} can be made: {why}", template.name));
         let backend = self.open_image(template)?;
         let mut state = backend.state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Preparing(_)));
@@ -72,7 +76,9 @@ impl LocalBackend {
                 lock(&self.images).retain(|_, other| !Arc::ptr_eq(other, &backend));
                 Err(refuse(&why))
             }
-            Ok(Ok(State::Preparing(_)) | Err(_)) | Err(_) => Err(refuse("it is still getting ready; try again")),
+            Ok(Ok(State::Preparing(_)) | Err(_)) | Err(_) => {
+                Err(refuse("it is still getting ready; try again"))
+            }
         }
     }
 
@@ -85,7 +91,8 @@ impl LocalBackend {
             return Err(BackendError::new("it is shutting down"));
         }
         let templates = self.templates.get().cloned();
-        let templates = templates.ok_or_else(|| BackendError::new("the templates are still being prepared"))?;
+        let templates =
+            templates.ok_or_else(|| BackendError::new("the templates are still being prepared"))?;
         let libraries = match templates.python() {
             Some(python) => Libraries::prepare(&self.options.sources, python).map_err(|e| e.to_string()),
             None => Err("there is no Python template".into()),

@@ -79,10 +79,7 @@ fn add(store: &Store, arguments: &AddArguments) -> anyhow::Result<()> {
     writeln!(out, "added {} from {}", template.name, template.origin)?;
     out.write_all(told(&template).as_bytes())?;
     if template.languages.is_empty() {
-        writeln!(
-            out,
-            "it has neither python3 nor node on its PATH: commands can be run in it, but no code"
-        )?;
+        writeln!(out, "it has neither python3 nor node on its PATH: commands can be run in it, but no code")?;
     }
     Ok(())
 }
@@ -100,7 +97,11 @@ fn list(store: &Store, arguments: &ListArguments) -> anyhow::Result<()> {
     let disk = store.disk_use()?;
     let mut out = std::io::stdout().lock();
     if arguments.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&json!({"templates": templates, "disk_bytes": disk}))?)?;
+        writeln!(
+            out,
+            "{}",
+            serde_json::to_string_pretty(&json!({"templates": templates, "disk_bytes": disk}))?
+        )?;
     } else if templates.is_empty() {
         writeln!(std::io::stderr(), "there are none: belljar template add NAME --image REF makes one")?;
     } else {
@@ -116,7 +117,8 @@ fn inspect(store: &Store, arguments: &InspectArguments) -> anyhow::Result<()> {
         writeln!(out, "{}", serde_json::to_string_pretty(&template)?)?;
         return Ok(());
     }
-    let mut text = format!("{}, added {}\n  from       {}\n", template.name, template.created_at, template.origin);
+    let mut text =
+        format!("{}, added {}\n  from       {}\n", template.name, template.created_at, template.origin);
     text.push_str(&told(&template));
     for (at, layer) in template.layers.iter().enumerate() {
         let _ = writeln!(text, "  {:9}  {layer}", if at == 0 { "layers" } else { "" });
@@ -152,7 +154,8 @@ fn told(template: &Template) -> String {
         let layers = if layers == 1 { "1 layer".to_owned() } else { format!("{layers} layers") };
         line("size", &format!("{} in {} files, {layers}", size(template.bytes), template.entries));
     }
-    let languages = if template.languages.is_empty() { "none".to_owned() } else { template.languages.join(", ") };
+    let languages =
+        if template.languages.is_empty() { "none".to_owned() } else { template.languages.join(", ") };
     line("languages", &languages);
     line("workdir", template.workdir.as_deref().unwrap_or("/workspace"));
     if let Some(user) = &template.user {
@@ -166,7 +169,8 @@ fn as_table(templates: &[Template], disk: u64) -> String {
     let mut table = format!("{:width$}  {:7}  {:9}  {:18}  FROM\n", "NAME", "BACKEND", "SIZE", "LANGUAGES");
     for template in templates {
         let taken = if template.layers.is_empty() { "-".to_owned() } else { size(template.bytes) };
-        let languages = if template.languages.is_empty() { "-".to_owned() } else { template.languages.join(", ") };
+        let languages =
+            if template.languages.is_empty() { "-".to_owned() } else { template.languages.join(", ") };
         let _ = writeln!(
             table,
             "{:width$}  {:7}  {taken:9}  {languages:18}  {}",
@@ -199,7 +203,9 @@ impl Bar {
     fn new() -> anyhow::Result<Self> {
         Ok(Self {
             bar: ProgressBar::new(0),
-            with_bytes: ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}, {bytes} of {total_bytes}")?,
+            with_bytes: ProgressStyle::with_template(
+                "{bar:30} {percent:>3} %  {msg}, {bytes} of {total_bytes}",
+            )?,
             without: ProgressStyle::with_template("{spinner} {msg}, {bytes}")?,
             watched: std::io::stderr().is_terminal(),
         })
@@ -213,7 +219,11 @@ impl Bar {
             }
             Step::Begin { what, bytes } => {
                 self.bar.reset();
-                self.bar.set_style(if bytes.is_some() { self.with_bytes.clone() } else { self.without.clone() });
+                self.bar.set_style(if bytes.is_some() {
+                    self.with_bytes.clone()
+                } else {
+                    self.without.clone()
+                });
                 self.bar.set_length(bytes.unwrap_or(0));
                 self.bar.set_message(what.to_owned());
             }
