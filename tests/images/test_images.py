@@ -187,7 +187,7 @@ class Running(WithHome):
         self.assertEqual(result["stdout"], "the image /workspace hello /workspace 1000\n", result)
         session = result["session_id"]
         # A notebook's manners, from libraries that the image does not have.
-        again = self.call("execute_code", code="!echo {x + 1}\nawait __import__('asyncio').sleep(0, x + 22)",
+        again = self.call("execute_code", code="!echo {x + 1}\nprint(await __import__('asyncio').sleep(0, x + 22))",
                           session_id=session)["structuredContent"]
         self.assertIn("21\n", again["stdout"])
         self.assertIn("42", again["stdout"])

@@ -254,6 +254,12 @@ impl Store {
     }
 }
 
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.clear_temporary();
+    }
+}
+
 impl Change<'_> {
     /// A place for a file that is needed for a while.
     pub(crate) fn temporary(&self, name: &str) -> PathBuf {
