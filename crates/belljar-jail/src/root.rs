@@ -155,8 +155,9 @@ fn lay_over(layers: &[PathBuf], at: &Path) -> Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open_layer = |path: &Path| {
         open(path, flags, Mode::empty()).map_err(|e| {
-            JailError::new(format!("open the image's layer {}", path.display()), e)
-                .hint("`belljar template list` tells which templates there are; remove this one and add it again")
+            JailError::new(format!("open the image's layer {}", path.display()), e).hint(
+                "`belljar template list` tells which templates there are; remove this one and add it again",
+            )
         })
     };
     let mut lower = vec![open_layer(Path::new("."))?];

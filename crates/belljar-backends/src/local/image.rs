@@ -6,7 +6,7 @@ use belljar_jail::protocol::{Bind, GuestConfig, RootSpec};
 use belljar_sandbox::{Image, TemplateInfo};
 
 use super::layout::{self, KERNEL, Layout, NODE_KERNEL};
-use crate::templates::{Libraries, Templates};
+use crate::templates::Templates;
 
 const LIBRARIES: &str = "/opt/belljar/libraries";
 /// Where programs are, if the image does not say.
@@ -23,11 +23,7 @@ const OURS: [&str; 8] = [
     "HOSTNAME",
 ];
 
-pub(super) fn layout(
-    template: &TemplateInfo,
-    templates: &Templates,
-    libraries: Result<&Libraries, String>,
-) -> Layout {
+pub(super) fn layout(template: &TemplateInfo, templates: &Templates) -> Layout {
     let layers = match &template.image {
         Image::Layers(layers) => layers.clone(),
         Image::Docker(_) => Vec::new(),
@@ -42,17 +38,11 @@ pub(super) fn layout(
         ..GuestConfig::default()
     };
     // Started whatever the template says it has: where there is none, the guest tells what it looked for.
-    let mut no_python = layout::why_no_python(templates);
-    match (templates.python(), libraries) {
-        (Some(python), Ok(libraries)) => {
-            bind(&python.kernel, KERNEL);
-            bind(&libraries.directory, LIBRARIES);
-            let program = format!("{KERNEL}/belljar_alone.py");
-            guest.python = ["python3", "-B", &program, "--last", LIBRARIES].map(String::from).to_vec();
-        }
-        (Some(_), Err(why)) => no_python = why,
-        // The kernel is built on libraries that come with the Python template.
-        (None, _) => {}
+    if let (Some(python), Some(libraries)) = (templates.python(), &templates.libraries) {
+        bind(&python.kernel, KERNEL);
+        bind(&libraries.directory, LIBRARIES);
+        let program = format!("{KERNEL}/belljar_alone.py");
+        guest.python = ["python3", "-B", &program, "--last", LIBRARIES].map(String::from).to_vec();
     }
     if let Some(node) = templates.node() {
         bind(&node.directory, NODE_KERNEL);
@@ -63,7 +53,8 @@ pub(super) fn layout(
     Layout {
         root,
         env: environment(template),
-        zygote: Err(no_python),
+        // The kernel is built on libraries that come with the Python template.
+        zygote: Err(layout::why_no_python(templates)),
         browser: Err("there is no browser in sandboxes of images: use the built-in template for it".into()),
         guest,
     }
@@ -96,7 +87,7 @@ mod tests {
 
     #[test]
     fn an_image_brings_its_files_and_variables_and_not_whose_they_are() {
-        let Layout { root, env, guest, .. } = layout(&template(), &Templates::default(), Err("none".into()));
+        let Layout { root, env, guest, .. } = layout(&template(), &Templates::default());
         assert_eq!(root.layers.len(), 2);
         assert!(root.binds.is_empty(), "nothing of the host's is in it");
         assert_eq!((env["PATH"].as_str(), env["HOME"].as_str()), ("/opt/bin", "/workspace"));

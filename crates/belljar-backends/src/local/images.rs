@@ -24,11 +24,10 @@ pub struct OfImage {
     template: TemplateInfo,
     /// Of the host: the kernels come from there.
     templates: Templates,
-    libraries: Result<Libraries, String>,
 }
 
 impl OfImage {
-    /// Makes sure that the image is what the template says, and stays.
+    /// Makes sure that the image is what the template says, and stays. Returns what its sandboxes are made of.
     pub(super) fn hold(&self, options: &LocalOptions) -> Result<Templates, BackendError> {
         let Image::Layers(layers) = &self.template.image else {
             return Err(BackendError::new(format!("{} is not an image of this backend", self.template.name)));
@@ -46,16 +45,18 @@ impl OfImage {
             )));
         }
         let mut templates = self.templates.clone();
-        templates.also.push(Hold::of(held.into()));
-        templates.also.extend(self.libraries.iter().map(|libraries| libraries.hold.clone()));
+        templates.image = Some(Hold::of(held.into()));
+        if let Some(python) = templates.python() {
+            let libraries = Libraries::prepare(&options.sources, python);
+            templates.libraries = Some(libraries.map_err(|error| BackendError::new(error.to_string()))?);
+        }
         Ok(templates)
     }
 }
 
 impl OfImage {
     pub(super) fn layout(&self, templates: &Templates) -> Layout {
-        let libraries = self.libraries.as_ref().map_err(Clone::clone);
-        image::layout(&self.template, templates, libraries)
+        image::layout(&self.template, templates)
     }
 }
 
@@ -93,11 +94,7 @@ impl LocalBackend {
         let templates = self.templates.get().cloned();
         let templates =
             templates.ok_or_else(|| BackendError::new("the templates are still being prepared"))?;
-        let libraries = match templates.python() {
-            Some(python) => Libraries::prepare(&self.options.sources, python).map_err(|e| e.to_string()),
-            None => Err("there is no Python template".into()),
-        };
-        let of_image = OfImage { template: template.clone(), templates, libraries };
+        let of_image = OfImage { template: template.clone(), templates };
         let options = LocalOptions { image: Some(Box::new(of_image)), ..self.options.clone() };
         let backend = Self::start(options);
         images.insert(template.clone(), Arc::clone(&backend));

@@ -64,8 +64,10 @@ pub struct Templates {
     pub node: Option<Result<Node, TemplateError>>,
     /// Needs no building.
     pub browser: Option<Result<Browser, TemplateError>>,
-    /// What else must stay for as long as they are used.
-    pub(crate) also: Vec<Hold>,
+    /// For interpreters of images.
+    pub(crate) libraries: Option<Libraries>,
+    /// The image itself, where these are for one.
+    pub(crate) image: Option<Hold>,
 }
 
 impl Templates {
@@ -90,7 +92,8 @@ impl Templates {
     pub(crate) fn locks(&self) -> Vec<BorrowedFd<'_>> {
         let python = self.python().into_iter().flat_map(|python| &python.holds);
         let node = self.node().into_iter().map(|node| &node.hold);
-        python.chain(node).chain(&self.also).map(|hold| hold.lock.as_fd()).collect()
+        let libraries = self.libraries.as_ref().map(|libraries| &libraries.hold);
+        python.chain(node).chain(libraries).chain(&self.image).map(|hold| hold.lock.as_fd()).collect()
     }
 
     /// Why an interpreter is not there.
@@ -112,7 +115,7 @@ pub fn prepare(sources: &Sources, progress: Progress<'_>) -> Templates {
     let node = Node::prepare(sources);
     let python = Python::prepare(sources, progress);
     let browser = Some(Browser::find(sources));
-    Templates { python: Some(python), node: Some(node), browser, also: Vec::new() }
+    Templates { python: Some(python), node: Some(node), browser, ..Templates::default() }
 }
 
 /// Whether `prepare` would have nothing to do.
