@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn programs_start_where_the_template_says_unless_they_are_sent_elsewhere() {
-        let start = |workdir: Option<&str>, cwd: Option<&str>| {
+        let start = |workdir: Option<&str>, cwd: Option<&str>| -> Result<String, String> {
             let environment = Environment::starting_in(workdir.map(String::from));
             let argv = vec!["true".into()];
             let program = Program { argv, cwd: cwd.map(String::from), ..Program::default() };
