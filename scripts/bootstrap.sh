@@ -114,6 +114,9 @@ install_for_tests() {
     has dockerd || [ -x /usr/sbin/dockerd ] || list+=(docker.io)
     # Counts instructions. Debian's wants the C library's symbols beside it.
     has valgrind || list+=(valgrind libc6-dbg)
+    # A registry for images, and a shell to make one of.
+    has docker-registry || list+=(docker-registry)
+    has busybox || list+=(busybox-static)
     [ ${#list[@]} -gt 0 ] || return 0
     if ! has apt-get || ! install_packages "${list[@]}"; then
         say "some tests will be skipped. They need: apt-get install ${list[*]}"

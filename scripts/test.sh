@@ -30,6 +30,7 @@ phases=(
     dashboard
     hub
     toolkits
+    images
     egress
     acp
     escape
@@ -77,6 +78,9 @@ do_conformance() { tests/conformance/run.sh && tests/conformance/inspector.sh; }
 
 # Other servers behind ours, with a client in front.
 do_hub() { tests/hub/run.sh; }
+
+# Images from a registry and from archives, and sandboxes of them.
+do_images() { tests/images/run.sh; }
 
 # Real programs through the proxy of a sandbox.
 do_egress() { tests/egress/run.sh; }

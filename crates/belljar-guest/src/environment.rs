@@ -1,4 +1,4 @@
-//! Variables that the host gave this sandbox after it was made.
+//! What programs of this sandbox find: variables that the host gave it after it was made, and where they start.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,9 +12,15 @@ pub(crate) type Changes = BTreeMap<String, Option<String>>;
 pub(crate) struct Environment {
     changes: RefCell<Changes>,
     version: Cell<u64>,
+    /// Where programs start that nobody sends elsewhere, if not in the workspace.
+    pub(crate) workdir: Option<String>,
 }
 
 impl Environment {
+    pub(crate) fn starting_in(workdir: Option<String>) -> Self {
+        Self { workdir, ..Self::default() }
+    }
+
     /// Later changes win. False when one cannot be: it has no name, or contains what no variable can.
     pub(crate) fn change(&self, changes: Changes) -> bool {
         let fine = |(name, value): (&String, &Option<String>)| {

@@ -25,6 +25,7 @@ use crate::{
     connection::{Answer, Interrupt, Outbox, failed},
     environment::Environment,
     processes::{self, Processes, Status, Streams},
+    program::WORKSPACE,
     supervisor::{KernelEnd, Supervisor},
     wires::{PipeReader, Socket},
 };
@@ -312,12 +313,9 @@ impl Live {
         let wire_up = || -> io::Result<_> { Ok((Socket::pair()?, PipeReader::new()?, PipeReader::new()?)) };
         let ((stream, theirs), (stdout, out), (stderr, err)) = wire_up().map_err(no_wires)?;
         let mut command = Command::new(program);
-        command.args(arguments).current_dir("/workspace");
+        command.args(arguments).current_dir(shared.config.workdir.as_deref().unwrap_or(WORKSPACE));
         let streams = Streams { stdin: None, stdout: out, stderr: err, socket: Some(theirs) };
-        let (_, status) = shared.processes.start(command, streams).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => format!("there is no {program} in this sandbox"),
-            _ => format!("cannot start {program}: {e}"),
-        })?;
+        let (_, status) = shared.processes.start(command, streams).map_err(|e| cannot_start(program, &e))?;
         Ok(Self::new(stream, stdout, stderr, End::Child(status)))
     }
 
@@ -401,6 +399,16 @@ impl Live {
         encode(message, body, &mut frame).map_err(io::Error::other)?;
         self.stream.write_all(&frame).await
     }
+}
+
+fn cannot_start(program: &str, error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::NotFound && !program.contains('/') {
+        let path = std::env::var("PATH").unwrap_or_default();
+        return short(format!(
+            "there is no {program} in this sandbox: it is not on the PATH, which is {path}"
+        ));
+    }
+    format!("cannot start {program}: {error}")
 }
 
 impl KernelEnd {

@@ -6,7 +6,7 @@ use belljar_proto::{FailureKind, Program};
 
 use crate::{connection::Failure, environment::Environment};
 
-const WORKSPACE: &str = "/workspace";
+pub(crate) const WORKSPACE: &str = "/workspace";
 const SHELLS: [&str; 2] = ["/bin/bash", "/bin/sh"];
 /// A command line as it is repeated in messages and lists.
 const MAX_SHOWN: usize = 200;
@@ -43,8 +43,10 @@ pub(crate) fn command(
         command.env("TRACEPARENT", trace);
     }
     command.envs(&program.env);
-    let given = program.cwd.as_deref().unwrap_or_default();
-    let cwd = Path::new(WORKSPACE).join(given);
+    let cwd = match (program.cwd.as_deref().unwrap_or_default(), &environment.workdir) {
+        ("", Some(workdir)) => Path::new(workdir).to_path_buf(),
+        (given, _) => Path::new(WORKSPACE).join(given),
+    };
     if !cwd.is_dir() {
         let what = if cwd.exists() { "is not a directory" } else { "does not exist" };
         return Err(invalid(format!("the working directory {:?} {what}", cwd.display().to_string())));
@@ -127,6 +129,23 @@ mod tests {
         );
         let cwd = Some("/etc/passwd".into());
         assert!(refused(Program { cwd, ..program("ls") }).ends_with("is not a directory"));
+    }
+
+    #[test]
+    fn programs_start_where_the_template_says_unless_they_are_sent_elsewhere() {
+        let start = |workdir: Option<&str>, cwd: Option<&str>| -> Result<String, String> {
+            let environment = Environment::starting_in(workdir.map(String::from));
+            let argv = vec!["true".into()];
+            let program = Program { argv, cwd: cwd.map(String::from), ..Program::default() };
+            let command = command(&program, None, &environment).map_err(|(_, why)| why)?;
+            Ok(command.get_current_dir().unwrap().display().to_string())
+        };
+        assert_eq!(start(Some("/usr"), None), Ok("/usr".into()));
+        assert_eq!(start(Some("/usr"), Some("/etc")), Ok("/etc".into()));
+        assert_eq!(
+            start(Some("/usr"), Some("no/such")).unwrap_err(),
+            "the working directory \"/workspace/no/such\" does not exist"
+        );
     }
 
     #[test]

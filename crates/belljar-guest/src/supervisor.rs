@@ -74,7 +74,7 @@ impl Guest {
     pub(crate) fn new(config: GuestConfig, supervisor: Option<&Rc<Supervisor>>) -> io::Result<Rc<Self>> {
         let processes = Rc::new(Processes::default());
         spawn_local(Rc::clone(&processes).reap_forever()?);
-        let environment = Rc::new(Environment::default());
+        let environment = Rc::new(Environment::starting_in(config.workdir.clone()));
         let shared = (Rc::clone(&processes), Rc::clone(&environment));
         let kernels = Kernels::new(config.clone(), supervisor.cloned(), shared);
         let background = Background::new(Rc::clone(&processes), Rc::clone(&environment), OUTPUTS.into());

@@ -240,7 +240,8 @@ impl Jailer {
         if !self.lingering.is_empty() {
             return Some(rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 });
         }
-        let looks = self.waits_until.is_some() || self.zygote_failure.is_some();
+        let comes_back = self.zygote_failure.is_some() && self.zygote_spec.is_ok();
+        let looks = self.waits_until.is_some() || comes_back;
         let looks = looks.then_some(Duration::from_secs(1));
         let next = [looks, self.next_look_at_manners()].into_iter().flatten().min()?;
         Some(rustix::event::Timespec {
@@ -272,7 +273,7 @@ impl Jailer {
             .and_then(|()| self.watch(token, sandbox.pidfd.as_raw_fd()));
         self.tokens.insert(id.into(), token);
         self.sandboxes.insert(token, sandbox);
-        if first == Some(Language::Python) {
+        if first == Some(Language::Python) && self.mould.config.python.is_empty() {
             // While the sandbox is still being built, its interpreter starts too, and waits at the door.
             self.request_kernel(Waiting { sandbox: token, kernel: 0, born: Some(birth.born) });
         }

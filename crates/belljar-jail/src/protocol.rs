@@ -81,6 +81,9 @@ pub enum Layer {
 /// The file system tree that sandboxes share, all of it read-only.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RootSpec {
+    /// Directories of an image that it lies on, the lowest first. Without any it lies on nothing.
+    #[serde(default)]
+    pub layers: Vec<PathBuf>,
     pub binds: Vec<Bind>,
     /// Path inside, target.
     pub symlinks: Vec<(String, String)>,

@@ -8,12 +8,15 @@
 use std::{
     ffi::CString,
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
-    path::Path,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{PermissionsExt, symlink},
+    },
+    path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::{CWD, FileType, Mode, mknodat, stat},
+    fs::{CWD, FileType, Mode, OFlags, mknodat, open, stat},
     mount::{
         MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
         mount_change, mount_remount, unmount,
@@ -23,7 +26,7 @@ use rustix::{
 
 use crate::{
     Doing, JailError, Result,
-    protocol::{Limits, RootSpec},
+    protocol::{Bind, Limits, RootSpec},
     sys,
 };
 
@@ -68,38 +71,24 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<Result<Parts
     mount("belljar", at, "tmpfs", flags, Some(options.as_c_str())).doing(|| "mount the root".into())?;
     chdir(at).doing(|| "enter the new root".into())?;
 
-    let dir = |path: &str| fs::create_dir_all(relative(path)).doing(|| format!("make {path}"));
-    for path in PRIVATE.iter().chain(&["/proc", "/etc", "/opt", "/var/tmp", OWN, EMPTY]) {
-        dir(path)?;
-    }
-    for path in &spec.directories {
-        dir(path)?;
-    }
-    for bind in &spec.binds {
-        bind_read_only(&bind.source, &bind.target)?;
-    }
-    for (path, text) in &spec.files {
-        if let Some(parent) = Path::new(path).parent().and_then(Path::to_str) {
-            dir(parent)?;
-        }
-        fs::write(relative(path), text).doing(|| format!("write {path}"))?;
-        fs::set_permissions(relative(path), fs::Permissions::from_mode(0o644))
-            .doing(|| format!("chmod {path}"))?;
-    }
-    for (path, target) in &spec.symlinks {
-        if let Some(parent) = Path::new(path).parent().and_then(Path::to_str) {
-            dir(parent)?;
-        }
-        symlink(target, relative(path)).doing(|| format!("link {path}"))?;
-    }
-    fs::write(relative(NOTHING), "").doing(|| format!("make {NOTHING}"))?;
+    make_places(spec)?;
     let mut devices = true;
     for name in DEVICES {
-        devices &= make_device(name)?;
+        devices &= make_node(name)?;
     }
     for (name, target) in [("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
         symlink(format!("/proc/self/{target}"), format!("dev/{name}"))
             .doing(|| format!("link /dev/{name}"))?;
+    }
+    if !spec.layers.is_empty() {
+        lay_over(&spec.layers, at)?;
+        chdir(at).doing(|| "enter the new root".into())?;
+    }
+    for bind in spec.binds.iter().filter(|bind| !is_copied(bind)) {
+        bind_read_only(&bind.source, &bind.target)?;
+    }
+    for name in DEVICES {
+        bind_device(name)?;
     }
     // The zygote lives in this tree and needs a /proc and a /tmp; every sandbox mounts its own over them.
     mount_proc("proc")?;
@@ -115,6 +104,76 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<Result<Parts
     let table = fs::read_to_string("/proc/self/mountinfo").doing(|| "read the mount table".into())?;
     let parts = Parts::of(&table, devices);
     Ok(parts.and_then(|parts| parts.try_out().map(|()| parts)))
+}
+
+/// Makes what is ours in the tree, and something to mount on for what is not.
+fn make_places(spec: &RootSpec) -> Result<()> {
+    let dir = |path: &str| fs::create_dir_all(relative(path)).doing(|| format!("make {path}"));
+    let dir_of = |path: &str| match Path::new(path).parent().and_then(Path::to_str) {
+        Some(parent) => dir(parent),
+        None => Ok(()),
+    };
+    for path in PRIVATE.iter().chain(&["/proc", "/etc", "/opt", "/var/tmp", OWN, EMPTY]) {
+        dir(path)?;
+    }
+    for path in &spec.directories {
+        dir(path)?;
+    }
+    for bind in &spec.binds {
+        let Bind { source, target } = bind;
+        if source.is_dir() {
+            dir(target)?;
+            continue;
+        }
+        dir_of(target)?;
+        if is_copied(bind) {
+            fs::copy(source, relative(target)).doing(|| format!("copy {}", source.display()))?;
+        } else {
+            fs::write(relative(target), "").doing(|| format!("make {target}"))?;
+        }
+    }
+    for (path, text) in &spec.files {
+        dir_of(path)?;
+        fs::write(relative(path), text).doing(|| format!("write {path}"))?;
+        fs::set_permissions(relative(path), fs::Permissions::from_mode(0o644))
+            .doing(|| format!("chmod {path}"))?;
+    }
+    for (path, target) in &spec.symlinks {
+        dir_of(path)?;
+        symlink(target, relative(path)).doing(|| format!("link {path}"))?;
+    }
+    fs::write(relative(NOTHING), "").doing(|| format!("make {NOTHING}"))
+}
+
+fn is_copied(bind: &Bind) -> bool {
+    fs::metadata(&bind.source).is_ok_and(|found| found.is_file() && found.len() <= COPIED)
+}
+
+/// Shows what is in the working directory, and below it what the layers of an image have. Ours is on top: no link of an
+/// image's decides where something is mounted. There is nowhere to write to.
+fn lay_over(layers: &[PathBuf], at: &Path) -> Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open_layer = |path: &Path| {
+        open(path, flags, Mode::empty()).map_err(|e| {
+            JailError::new(format!("open the image's layer {}", path.display()), e).hint(
+                "`belljar template list` tells which templates there are; remove this one and add it again",
+            )
+        })
+    };
+    let mut lower = vec![open_layer(Path::new("."))?];
+    for layer in layers.iter().rev() {
+        lower.push(open_layer(layer)?);
+    }
+    // By descriptor: a hundred paths would not fit into what the kernel reads.
+    let names: Vec<_> = lower.iter().map(|fd| format!("/proc/self/fd/{}", fd.as_raw_fd())).collect();
+    let options = CString::new(format!("userxattr,lowerdir={}", names.join(":"))).doing(String::new)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RDONLY;
+    mount("belljar", at, "overlay", flags, Some(options.as_c_str())).map_err(|e| {
+        JailError::new("lay the image's layers over each other", e).hint(
+            "this needs overlayfs (modprobe overlay) and, as an ordinary user, Linux 5.11 or newer; or use the Docker \
+             backend for this template",
+        )
+    })
 }
 
 impl Parts {
@@ -235,44 +294,32 @@ fn mount_proc(at: &str) -> Result<()> {
 
 fn bind_read_only(source: &Path, target: &str) -> Result<()> {
     let inside = relative(target);
-    let is_dir = source.is_dir();
-    let parent = if is_dir { Some(inside) } else { inside.parent() };
-    if let Some(parent) = parent {
-        fs::create_dir_all(parent).doing(|| format!("make {target}"))?;
-    }
-    if !is_dir {
-        let size = fs::metadata(source).doing(|| format!("look at {}", source.display()))?.len();
-        if size <= COPIED {
-            return fs::copy(source, inside).map(drop).doing(|| format!("copy {}", source.display()));
-        }
-        fs::write(inside, "").doing(|| format!("make {target}"))?;
-    }
     mount_bind_recursive(source, inside).doing(|| format!("bind {}", source.display()))?;
     let path = CString::new(inside.as_os_str().as_encoded_bytes()).doing(String::new)?;
     sys::mount_setattr(&path, true, RDONLY | NOSUID | NODEV)
         .map_err(|e| JailError::new(format!("make {target} read-only"), e).hint("needs Linux 5.12 or newer"))
 }
 
-/// True if the device is a node of our own, below the host's. Only real root makes nodes.
-fn make_device(name: &str) -> Result<bool> {
+/// True if the device is a node of our own. Only real root makes nodes.
+fn make_node(name: &str) -> Result<bool> {
     let (host, inside) = (format!("/dev/{name}"), format!("dev/{name}"));
     let found = stat(host.as_str()).doing(|| format!("look at {host}"))?;
     let mode = Mode::from_raw_mode(0o666);
-    let ours = match mknodat(CWD, inside.as_str(), FileType::CharacterDevice, mode, found.st_rdev) {
-        Ok(()) => {
-            fs::set_permissions(&inside, fs::Permissions::from_mode(0o666))
-                .doing(|| format!("chmod {host}"))?;
-            true
-        }
-        Err(_) => {
-            fs::write(&inside, "").doing(|| format!("make {host}"))?;
-            false
-        }
-    };
+    let made = mknodat(CWD, inside.as_str(), FileType::CharacterDevice, mode, found.st_rdev);
+    if made.is_ok() {
+        fs::set_permissions(&inside, fs::Permissions::from_mode(0o666)).doing(|| format!("chmod {host}"))?;
+    } else {
+        fs::write(&inside, "").doing(|| format!("make {host}"))?;
+    }
+    Ok(made.is_ok())
+}
+
+/// Shows the host's device there.
+fn bind_device(name: &str) -> Result<()> {
+    let (host, inside) = (format!("/dev/{name}"), format!("dev/{name}"));
     mount_bind_recursive(&*host, &*inside).doing(|| format!("bind {host}"))?;
     let path = CString::new(inside).doing(String::new)?;
-    sys::mount_setattr(&path, true, NOSUID | libc::MOUNT_ATTR_NOEXEC).doing(|| format!("restrict {host}"))?;
-    Ok(ours)
+    sys::mount_setattr(&path, true, NOSUID | libc::MOUNT_ATTR_NOEXEC).doing(|| format!("restrict {host}"))
 }
 
 fn relative(path: &str) -> &Path {

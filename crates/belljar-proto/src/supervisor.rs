@@ -85,6 +85,9 @@ pub struct GuestConfig {
     /// Limits that are enforced from outside, told so that messages can name them.
     pub memory_bytes: u64,
     pub processes: u32,
+    /// Where programs and interpreters start that nobody sends elsewhere; without it, in the workspace.
+    #[serde(default)]
+    pub workdir: Option<String>,
     /// Whether there is a browser to ask for.
     #[serde(default)]
     pub browser: bool,

@@ -95,6 +95,7 @@ fn options(config: &Config, interpreters: bool) -> LocalOptions {
         build: build(),
         volumes: config.service.volumes.names(),
         omit: Vec::new(),
+        image: None,
     }
 }
 

@@ -54,6 +54,9 @@ pub(crate) enum Command {
     /// Say who may call `serve`
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Make templates of container images, and manage them
+    #[command(subcommand)]
+    Template(crate::cmd::template::TemplateCommand),
     #[command(flatten)]
     Remote(RemoteCommand),
     /// Put Belljar into an MCP client's configuration, after showing the change

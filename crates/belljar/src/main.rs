@@ -12,6 +12,7 @@ mod code_mode;
 mod config;
 mod gateway;
 mod http;
+mod images;
 mod mcp;
 mod observe;
 mod offers;
@@ -58,6 +59,7 @@ fn dispatch(arguments: cli::Arguments) -> anyhow::Result<ExitCode> {
         cli::Command::Tour => cmd::tour::run(config),
         cli::Command::Doctor(arguments) => cmd::doctor::run(config, arguments),
         cli::Command::Token(command) => cmd::token::run(&config, command),
+        cli::Command::Template(command) => cmd::template::run(&config, command),
         cli::Command::Remote(command) => cmd::remote::run(&config, command),
         cli::Command::Install(arguments) => cmd::install::run(&arguments),
         cli::Command::Completions(arguments) => cmd::manual::completions(&arguments),

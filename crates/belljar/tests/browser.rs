@@ -112,6 +112,7 @@ impl Place<'_> {
                 build: String::new(),
                 volumes: Vec::new(),
                 omit: Vec::new(),
+                image: None,
             });
             let mut state = backend.state();
             let settled =

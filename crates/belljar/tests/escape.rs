@@ -46,6 +46,7 @@ async fn backend(interpreters: bool, omit: &[Layer]) -> Arc<LocalBackend> {
         build: String::new(),
         volumes: Vec::new(),
         omit: omit.to_vec(),
+        image: None,
     });
     let mut state = backend.state();
     let settled = state.wait_for(|state| !matches!(state, State::Preparing(_))).await.unwrap().clone();

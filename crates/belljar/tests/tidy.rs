@@ -21,13 +21,22 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("belljar-jail", vec!["belljar-proto"]),
         ("belljar-egress", vec![]),
         ("belljar-sandbox", vec!["belljar-egress", "belljar-proto"]),
-        ("belljar-backends", vec!["belljar-jail", "belljar-proto", "belljar-sandbox"]),
+        // Reads what strangers packed, and knows nothing of sandboxes.
+        ("belljar-images", vec![]),
+        ("belljar-backends", vec!["belljar-images", "belljar-jail", "belljar-proto", "belljar-sandbox"]),
         ("belljar-tools", vec!["belljar-sandbox"]),
         // Knows MCP and nothing of ours.
         ("belljar-hub", vec![]),
         (
             "belljar",
-            vec!["belljar-backends", "belljar-hub", "belljar-jail", "belljar-sandbox", "belljar-tools"],
+            vec![
+                "belljar-backends",
+                "belljar-hub",
+                "belljar-images",
+                "belljar-jail",
+                "belljar-sandbox",
+                "belljar-tools",
+            ],
         ),
     ])
 }

@@ -111,6 +111,7 @@ mod tests {
             directories: vec!["/volumes/shared".into()],
             files: vec![("/etc/hosts".into(), "127.0.0.1 localhost\n".into())],
             symlinks: vec![("/bin".into(), "usr/bin".into())],
+            ..RootSpec::default()
         };
         let place = tempfile::tempdir().unwrap();
         let mut child =

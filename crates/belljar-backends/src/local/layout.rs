@@ -14,9 +14,9 @@ use super::browser;
 use crate::templates::{Python, TemplateError, Templates};
 
 const SITE: &str = "/opt/belljar/site";
-const KERNEL: &str = "/opt/belljar/kernel";
+pub(super) const KERNEL: &str = "/opt/belljar/kernel";
 const FONTS: &str = "/opt/belljar/matplotlib";
-const NODE_KERNEL: &str = "/opt/belljar/node";
+pub(super) const NODE_KERNEL: &str = "/opt/belljar/node";
 const BIN: &str = "/opt/belljar/bin";
 /// The kernel's own libraries, for the Python of an image.
 const LIBRARIES: &str = "/opt/belljar/libraries";
@@ -132,7 +132,13 @@ pub(crate) fn layout(templates: &Templates) -> Layout {
     };
     guest.browser = browser.is_ok();
     root.symlinks = links;
-    root.files = [
+    root.files = files();
+    Layout { root, env, zygote, alone, for_images, browser, guest }
+}
+
+/// Who and where one is.
+pub(super) fn files() -> Vec<(String, String)> {
+    [
         ("/etc/passwd", PASSWD),
         ("/etc/group", GROUP),
         ("/etc/hosts", HOSTS),
@@ -141,8 +147,7 @@ pub(crate) fn layout(templates: &Templates) -> Layout {
         ("/etc/hostname", "belljar\n"),
     ]
     .map(|(path, text)| (path.to_string(), text.to_string()))
-    .to_vec();
-    Layout { root, env, zygote, alone, for_images, browser, guest }
+    .to_vec()
 }
 
 /// How the interpreters of an image are started: whatever it has, found by name.
@@ -171,7 +176,7 @@ pub(crate) fn environment_of(template: &TemplateInfo) -> BTreeMap<String, String
     env
 }
 
-fn why_no_python(templates: &Templates) -> String {
+pub(super) fn why_no_python(templates: &Templates) -> String {
     match &templates.python {
         Some(Err(error)) => with_hint(error),
         _ => "there are no interpreters in this sandbox".into(),
@@ -192,7 +197,7 @@ fn with_hint(error: &TemplateError) -> String {
     }
 }
 
-fn environment() -> BTreeMap<String, String> {
+pub(super) fn environment() -> BTreeMap<String, String> {
     [
         ("PATH", "/opt/belljar/bin:/usr/local/bin:/usr/bin:/bin"),
         ("HOME", "/workspace"),
@@ -213,19 +218,25 @@ fn environment() -> BTreeMap<String, String> {
 }
 
 fn python_environment(python: &Python, env: &mut BTreeMap<String, String>) {
-    let variables = [
-        ("PYTHONPATH", SITE),
+    env.insert("PYTHONPATH".into(), SITE.into());
+    env.extend(python_defaults());
+    // A shared libpython outside the linker's own directories was found by a path that does not exist inside.
+    if python.host.prefix != Path::new("/usr") && python.host.prefix.join("lib").is_dir() {
+        env.insert("LD_LIBRARY_PATH".into(), "/opt/python/lib".into());
+    }
+}
+
+/// What every Python inside is told, whosever it is.
+pub(super) fn python_defaults() -> impl Iterator<Item = (String, String)> {
+    [
         ("PYTHONNOUSERSITE", "1"),
         ("PYTHONDONTWRITEBYTECODE", "1"),
         ("IPYTHONDIR", "/tmp/.ipython"),
         ("MPLCONFIGDIR", "/tmp/.matplotlib"),
         ("MPLBACKEND", "Agg"),
-    ];
-    env.extend(variables.map(|(k, v)| (k.to_string(), v.to_string())));
-    // A shared libpython outside the linker's own directories was found by a path that does not exist inside.
-    if python.host.prefix != Path::new("/usr") && python.host.prefix.join("lib").is_dir() {
-        env.insert("LD_LIBRARY_PATH".into(), "/opt/python/lib".into());
-    }
+    ]
+    .into_iter()
+    .map(|(k, v)| (k.to_string(), v.to_string()))
 }
 
 /// Where the host's `executable` is inside: where it was when that is below /usr, else at `target`. Never more than

@@ -2,6 +2,8 @@
 
 mod browser;
 mod heal;
+mod image;
+mod images;
 mod jailer;
 pub(crate) mod layout;
 mod machine;
@@ -21,6 +23,7 @@ use belljar_jail::protocol::{JailerSpec, Layer, ToJailer};
 use belljar_sandbox::{
     Backend, BackendError, Isolation, Language, Limits, Machine, State, Survivor, TemplateInfo, Used,
 };
+use futures::future::join_all;
 use tokio::sync::watch;
 
 use crate::templates::{self, Sources, Templates};
@@ -49,6 +52,8 @@ pub struct LocalOptions {
     pub volumes: Vec<String>,
     /// For the escape suite only.
     pub omit: Vec<Layer>,
+    /// Set by the backend itself, where it makes sandboxes of an image.
+    pub image: Option<Box<images::OfImage>>,
 }
 
 pub struct LocalBackend {
@@ -67,6 +72,8 @@ pub struct LocalBackend {
     others: Mutex<Vec<Arc<Jailer>>>,
     /// `None` until they were looked for.
     survivors: watch::Sender<Option<Vec<Left>>>,
+    /// Those that make sandboxes of images.
+    images: images::Images,
     guest_digest: String,
 }
 
@@ -92,6 +99,7 @@ impl LocalBackend {
             ending: AtomicBool::new(false),
             others: Mutex::default(),
             survivors: watch::Sender::new(None),
+            images: images::Images::default(),
             guest_digest: crate::guest_digest(),
         });
         let starting = Arc::clone(&backend);
@@ -108,6 +116,10 @@ impl LocalBackend {
     }
 
     fn bring_up(self: &Arc<Self>) -> Result<(), BackendError> {
+        if let Some(image) = &self.options.image {
+            let templates = image.hold(&self.options)?;
+            return self.start_jailer(self.templates.get_or_init(|| templates));
+        }
         let began = Instant::now();
         let found = self.look_for_survivors(began)?;
         let progress = |what: &str, done: f64| {
@@ -209,9 +221,12 @@ impl LocalBackend {
     }
 
     fn spec(&self, templates: &Templates) -> JailerSpec {
-        let mut layout = layout::layout(templates);
-        layout.root.directories =
-            self.options.volumes.iter().map(|name| format!("/volumes/{name}")).collect();
+        let mut layout = match &self.options.image {
+            Some(image) => image.layout(templates),
+            None => layout::layout(templates),
+        };
+        let volumes = self.options.volumes.iter().map(|name| format!("/volumes/{name}"));
+        layout.root.directories.extend(volumes);
         layout.root.directories.push("/volumes".into());
         let mut spec = JailerSpec {
             instance: String::new(),
@@ -336,6 +351,9 @@ impl Backend for LocalBackend {
             }));
         }
         lock(&self.others).retain(|jailer| !jailer.is_settled());
+        for backend in self.image_backends() {
+            all.extend(backend.usage().await);
+        }
         all
     }
 
@@ -346,10 +364,7 @@ impl Backend for LocalBackend {
         first: Option<Language>,
     ) -> Result<Arc<dyn Machine>, BackendError> {
         if let Some(template) = template {
-            return Err(BackendError::new(format!(
-                "{} is an image, which the local backend cannot run",
-                template.name
-            )));
+            return self.of_image(template).await?.create(None, limits, first).await;
         }
         let jailer = self.jailer()?;
         let id = uuid::Uuid::new_v4().simple().to_string();
@@ -372,11 +387,13 @@ impl Backend for LocalBackend {
     fn leave(&self) {
         self.ending.store(true, Ordering::Release);
         self.jailers().iter().for_each(|jailer| jailer.leave());
+        self.image_backends().iter().for_each(|backend| backend.leave());
     }
 
     fn abandon(&self) {
         self.ending.store(true, Ordering::Release);
         self.jailers().iter().for_each(|jailer| jailer.close());
+        self.image_backends().iter().for_each(|backend| backend.abandon());
     }
 
     async fn shutdown(&self, grace: Duration) {
@@ -384,9 +401,14 @@ impl Backend for LocalBackend {
             jailer.close();
         }
         self.ending.store(true, Ordering::Release);
-        let Ok(jailer) = self.jailer() else { return };
-        jailer.close();
-        let _ = tokio::time::timeout(grace, jailer.buried()).await;
+        let images = self.image_backends();
+        let images = join_all(images.iter().map(|backend| backend.shutdown(grace)));
+        let own = async {
+            let Ok(jailer) = self.jailer() else { return };
+            jailer.close();
+            let _ = tokio::time::timeout(grace, jailer.buried()).await;
+        };
+        tokio::join!(images, own);
     }
 }
 

@@ -2,6 +2,7 @@
 //! directory, under a name that changes with the recipe, and moved into place when complete.
 
 mod browser;
+mod libraries;
 mod node;
 mod python;
 
@@ -15,6 +16,7 @@ use std::{
 };
 
 pub use browser::Browser;
+pub use libraries::Libraries;
 pub use node::Node;
 pub use python::Python;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
@@ -62,6 +64,10 @@ pub struct Templates {
     pub node: Option<Result<Node, TemplateError>>,
     /// Needs no building.
     pub browser: Option<Result<Browser, TemplateError>>,
+    /// For interpreters of images.
+    pub(crate) libraries: Option<Libraries>,
+    /// The image itself, where these are for one.
+    pub(crate) image: Option<Hold>,
 }
 
 impl Templates {
@@ -86,7 +92,8 @@ impl Templates {
     pub(crate) fn locks(&self) -> Vec<BorrowedFd<'_>> {
         let python = self.python().into_iter().flat_map(|python| &python.holds);
         let node = self.node().into_iter().map(|node| &node.hold);
-        python.chain(node).map(|hold| hold.lock.as_fd()).collect()
+        let libraries = self.libraries.as_ref().map(|libraries| &libraries.hold);
+        python.chain(node).chain(libraries).chain(&self.image).map(|hold| hold.lock.as_fd()).collect()
     }
 
     /// Why an interpreter is not there.
@@ -107,7 +114,8 @@ impl Sources {
 pub fn prepare(sources: &Sources, progress: Progress<'_>) -> Templates {
     let node = Node::prepare(sources);
     let python = Python::prepare(sources, progress);
-    Templates { python: Some(python), node: Some(node), browser: Some(Browser::find(sources)) }
+    let browser = Some(Browser::find(sources));
+    Templates { python: Some(python), node: Some(node), browser, ..Templates::default() }
 }
 
 /// Whether `prepare` would have nothing to do.
@@ -157,6 +165,12 @@ fn remove_unfinished(directory: &Path) {
 #[derive(Debug, Clone)]
 pub struct Hold {
     lock: Arc<OwnedFd>,
+}
+
+impl Hold {
+    pub(crate) fn of(lock: OwnedFd) -> Self {
+        Self { lock: Arc::new(lock) }
+    }
 }
 
 fn lock(directory: &Path, operation: FlockOperation) -> io::Result<OwnedFd> {

@@ -14,5 +14,6 @@ pub(crate) mod remote;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod setup;
+pub(crate) mod template;
 pub(crate) mod token;
 pub(crate) mod tour;

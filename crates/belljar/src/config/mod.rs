@@ -211,6 +211,7 @@ impl Config {
 fn build(resolved: Vec<Resolved>) -> Config {
     let values = Values(&resolved);
     let home = values.path("home").unwrap_or_default();
+    let images = Arc::new(crate::images::Images::below(&home));
     Config {
         serve: Serve {
             host: values.text("host"),
@@ -278,7 +279,7 @@ fn build(resolved: Vec<Resolved>) -> Config {
             // Checked when all settings are known.
             volumes: VolumeStore::default(),
             network: NetworkSettings::default(),
-            templates: Arc::new(Vec::new()),
+            templates: images,
             limits: Limits {
                 cpus: values.decimal("limits.cpus"),
                 memory_bytes: values.bytes("limits.memory"),

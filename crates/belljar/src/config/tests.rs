@@ -34,7 +34,9 @@ fn the_defaults_are_those_of_the_crates() {
     assert_eq!(config.home, Path::new("/home/ann/.local/share/belljar"));
     assert_eq!(config.toolsets, ["contexts", "sessions", "sandbox"]);
     assert_eq!(config.service.volumes.names(), ["shared"]);
-    let service = Settings { volumes: VolumeStore::default(), ..config.service };
+    // What is on disk is nobody's default.
+    let (volumes, templates) = (VolumeStore::default(), Settings::default().templates);
+    let service = Settings { volumes, templates, ..config.service };
     assert_eq!(format!("{service:?}"), format!("{:?}", Settings::default()));
     assert_eq!((config.cgroups, config.landlock), (Demand::Auto, Demand::Auto));
     assert_eq!((config.python, config.node, config.browser), (None, None, None));
