@@ -53,7 +53,7 @@ def runs(bench: Bench):
 
 def creates(bench: Bench):
     """An interpreter with numpy, pandas and matplotlib loaded, from the request until it is ready."""
-    others = [one for one in bench.stateful() if one.over != "MCP"]
+    others = bench.others()
     pools = {"Belljar, pool warm": {}, "Belljar, pool empty": {"POOL_SIZE": 0}}
     figures = bench.figures
     servers = {who: Belljar(bench.driver, **settings) for who, settings in pools.items()}
@@ -79,6 +79,7 @@ def creates(bench: Bench):
                 except Refused as error:
                     bench.missing[one.name] = reason(error)
                     others.remove(one)
+                    one.close()
     finally:
         for server in servers.values():
             server.close()

@@ -161,14 +161,23 @@ class Bench:
         return self.daemon
 
     def stateful(self):
+        return self.through_mcp() + self.others()
+
+    def through_mcp(self):
         makers = {
             OURS: lambda: Ours(self.driver),
             "Belljar, MCP over HTTP": lambda: OursOverHttp(self.driver),
             "Belljar, MCP stdio, Python SDK": Sdk,
+            "jupyter-mcp-server": lambda: JupyterMcp(self.driver),
+        }
+        made = [self.attempt(name, make) for name, make in makers.items()]
+        return [one for one in made if one]
+
+    def others(self):
+        makers = {
             "a bare interpreter on a socket": lambda: Socket(self.driver),
             "ipykernel": kernel,
             "Jupyter Kernel Gateway": Gateway,
-            "jupyter-mcp-server": lambda: JupyterMcp(self.driver),
             "bubblewrap REPL": lambda: Lines(self.driver, "bubblewrap REPL", bubblewrap()),
             "docker run": lambda: docker.Container(self.driver, self.docker()),
         }
