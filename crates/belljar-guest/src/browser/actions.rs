@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     Done,
     element::Found,
-    keys::Stroke,
+    keys::{Stroke, last_key},
     open_tab, outputs,
     page::{Page, refused},
     snapshot,
@@ -252,11 +252,6 @@ async fn type_into(
     write(page, &found, text, submit, append).await?;
     page.dealt().await;
     Ok(Browsed { matched: found.matched, ..Browsed::default() })
-}
-
-/// Pages that listen to keys and not to input hear the last one, when all is there.
-fn last_key(text: &str) -> Option<char> {
-    text.chars().next_back().filter(char::is_ascii_graphic)
 }
 
 /// Into the field that was found, which has the focus and, unless text is appended, all of it selected.

@@ -188,6 +188,11 @@ impl Stroke {
     }
 }
 
+/// Pages that listen to keys and not to input hear the last one, when all is there.
+pub(crate) fn last_key(text: &str) -> Option<char> {
+    text.chars().next_back().filter(char::is_ascii_graphic)
+}
+
 fn modifier(name: &str) -> Option<u8> {
     Some(match name.to_ascii_lowercase().as_str() {
         "alt" | "option" => ALT,

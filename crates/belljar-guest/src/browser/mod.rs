@@ -315,4 +315,6 @@ async fn open_tab(cdp: &Cdp, shared: &Shared, url: &str) -> Result<u32, Problem>
 #[cfg(test)]
 mod bench;
 #[cfg(test)]
+mod landing_tests;
+#[cfg(test)]
 mod tests;

@@ -1,0 +1,83 @@
+//! Where clicks land and frames lie, on a real browser.
+
+use belljar_proto::{Browse, Problem};
+
+use super::bench::{click, no_pages, with_browser};
+
+#[test]
+fn a_click_that_would_hit_something_else_is_kept_from_the_page() {
+    with_browser(no_pages, async |bench| {
+        bench
+            .show(
+                "<style>button { position: absolute; top: 0 } #b { left: 300px }</style>\
+                 <button id=a onclick='done.push(\"a\")'>A</button><button id=b onclick='done.push(\"b\")'>B</button>\
+                 <script>let moves = 0; const done = [];\
+                 for (const type of ['pointerdown', 'mousedown']) b.addEventListener(type, () => done.push(type));\
+                 addEventListener('mousemove', () => { if (++moves === 1) [a.style.left, b.style.left] = ['300px', '0'] })</script>",
+            )
+            .await;
+        bench.click("#a").await;
+        assert_eq!(bench.value("done.join()").await, "a");
+        bench
+            .show(
+                "<style>button { position: absolute; top: 0; left: 0 }</style><button id=a>A</button><button id=b>B</button>\
+                 <script>const done = []; b.hidden = true; b.onclick = () => done.push('b');\
+                 addEventListener('mousemove', () => { b.hidden = false });\
+                 addEventListener('mouseup', () => done.push('up'))</script>",
+            )
+            .await;
+        let problem = bench.try_do(click("#a")).await.unwrap_err();
+        assert!(matches!(&problem, Problem::Covered { by, .. } if by.starts_with("button#b")), "{problem:?}");
+        assert_eq!(bench.value("done.join()").await, "");
+        bench.click("#b").await;
+        assert_eq!(bench.value("done.join()").await, "up,b");
+    });
+}
+
+#[test]
+fn frames_are_shown_where_they_are_whenever_they_came() {
+    with_browser(no_pages, async |bench| {
+        let frame =
+            |name: &str| format!("<iframe title={name} srcdoc='<button>in {name}</button>'></iframe>");
+        let script = "top1.innerHTML = FIRST; host.attachShadow({ mode: 'closed' }).innerHTML = THIRD";
+        let script = script
+            .replace("FIRST", &format!("`{}`", frame("first")))
+            .replace("THIRD", &format!("`{}`", frame("third")));
+        let second = frame("second");
+        bench.show(&format!("<div id=top1></div>{second}<div id=host></div><script>{script}</script>")).await;
+        bench.ok(Browse::WaitFor { text: None, target: None, url: None, idle: true }).await;
+        for _ in 0..2 {
+            let elements = bench.elements().await;
+            let names: Vec<_> = elements.lines().filter_map(|line| line.split('"').nth(1)).collect();
+            assert_eq!(
+                names,
+                ["first", "in first", "second", "in second", "third", "in third"],
+                "{elements}"
+            );
+            bench
+                .ok(Browse::Evaluate {
+                    code: "top1.append(document.querySelector('iframe[title=second]'))".into(),
+                })
+                .await;
+            bench
+                .ok(Browse::WaitFor { text: Some("in second".into()), target: None, url: None, idle: true })
+                .await;
+        }
+    });
+}
+
+#[test]
+fn a_click_may_close_its_own_tab() {
+    with_browser(no_pages, async |bench| {
+        for _ in 0..3 {
+            let write = "window.open().document.write(`<button onclick=window.close()>Close</button>`)";
+            bench.show(&format!("<button id=a onclick='{write}'>Open</button>")).await;
+            let opened = bench.click("#a").await.tabs;
+            let last = opened.last().unwrap().index;
+            assert_ne!(last, opened[0].index);
+            bench.ok(Browse::Tabs { select: Some(last), close: None, open: None }).await;
+            bench.click("button").await;
+            bench.ok(Browse::Tabs { select: Some(opened[0].index), close: None, open: None }).await;
+        }
+    });
+}
