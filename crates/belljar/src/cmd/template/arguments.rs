@@ -33,9 +33,6 @@ pub(crate) struct AddArguments {
     /// A directory with a Dockerfile, which an installed engine builds
     #[arg(long, value_name = "DIR")]
     pub(crate) dockerfile: Option<PathBuf>,
-    /// Who makes sandboxes of it
-    #[arg(long, value_enum, default_value = "local")]
-    pub(crate) backend: For,
     /// Who we are to the registry [default: what `docker login` noted]
     #[arg(long, value_name = "NAME", requires = "password_stdin", requires = "image")]
     pub(crate) username: Option<String>,
@@ -54,12 +51,6 @@ pub(crate) struct AddArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum For {
-    Local,
-    Docker,
 }
 
 #[derive(Debug, Args)]

@@ -10,11 +10,12 @@ use std::{
 
 use anyhow::{Context, bail};
 use belljar_images::{Access, Credentials, EngineSource, ImageError, Limits, Step, Store, Template};
+use belljar_sandbox::Kind;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 pub(crate) use arguments::TemplateCommand;
-use arguments::{AddArguments, For, InspectArguments, ListArguments, RemoveArguments};
+use arguments::{AddArguments, InspectArguments, ListArguments, RemoveArguments};
 
 use crate::config::Config;
 
@@ -24,7 +25,7 @@ const MAX_PASSWORD: u64 = 64 << 10;
 pub(crate) fn run(config: &Config, command: TemplateCommand) -> anyhow::Result<ExitCode> {
     let store = Store::below(&config.home);
     let done = match command {
-        TemplateCommand::Add(arguments) => add(&store, &arguments),
+        TemplateCommand::Add(arguments) => add(&store, config.backend, &arguments),
         TemplateCommand::List(arguments) => list(&store, &arguments),
         TemplateCommand::Inspect(arguments) => inspect(&store, &arguments),
         TemplateCommand::Remove(arguments) => remove(&store, &arguments),
@@ -39,7 +40,8 @@ pub(crate) fn run(config: &Config, command: TemplateCommand) -> anyhow::Result<E
     }
 }
 
-fn add(store: &Store, arguments: &AddArguments) -> anyhow::Result<()> {
+/// The template is the backend's that the settings name, as `--backend docker`.
+fn add(store: &Store, backend: Kind, arguments: &AddArguments) -> anyhow::Result<()> {
     belljar_images::valid_name(&arguments.name)?;
     let access = Access { credentials: password(arguments)?, plain_http: arguments.plain_http };
     let limits = Limits { bytes: arguments.max_size, ..Limits::default() };
@@ -47,16 +49,16 @@ fn add(store: &Store, arguments: &AddArguments) -> anyhow::Result<()> {
     let progress = |step: Step<'_>| bar.show(step);
     let change = store.change(&progress)?;
     let name = &arguments.name;
-    let added = match (arguments.backend, &arguments.image, &arguments.tar, &arguments.dockerfile) {
-        (For::Local, Some(reference), _, _) => {
+    let added = match (backend, &arguments.image, &arguments.tar, &arguments.dockerfile) {
+        (Kind::Local, Some(reference), _, _) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(belljar_images::pull(&change, name, reference, &access, &limits, &progress))
         }
-        (For::Local, _, Some(file), _) => belljar_images::load(&change, name, file, &limits, &progress),
-        (For::Local, _, _, Some(directory)) => {
+        (Kind::Local, _, Some(file), _) => belljar_images::load(&change, name, file, &limits, &progress),
+        (Kind::Local, _, _, Some(directory)) => {
             belljar_images::build(&change, name, directory, &limits, &progress)
         }
-        (For::Docker, image, tar, dockerfile) => {
+        (Kind::Docker, image, tar, dockerfile) => {
             let image = image.clone().map(EngineSource::Image);
             let tar = tar.clone().map(EngineSource::Tar);
             let source = image.or(tar).or_else(|| dockerfile.clone().map(EngineSource::Dockerfile));
