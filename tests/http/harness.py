@@ -159,7 +159,7 @@ class Server:
                 stream.sendall(data)
                 if half_close:
                     stream.shutdown(socket.SHUT_WR)
-            except (BrokenPipeError, ConnectionResetError):
+            except OSError:  # it may have answered and gone already
                 pass
             received = b""
             try:
