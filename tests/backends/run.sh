@@ -8,28 +8,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-skip() {
-    echo "THE TESTS OF THE DOCKER BACKEND WERE SKIPPED: $*" >&2
-    exit 77
-}
-[ "$(id -u)" -eq 0 ] || skip "they need root"
-command -v dockerd >/dev/null || PATH=$PATH:/usr/sbin
-command -v dockerd >/dev/null && command -v docker >/dev/null || skip "there is no dockerd (apt-get install docker.io)"
-
-work=$(mktemp -d -p /var/tmp)
-daemon=
-finish() {
-    if [ -n "$daemon" ]; then
-        kill "$daemon" 2>/dev/null || true
-        wait "$daemon" 2>/dev/null || true
-    fi
-    # Containers that were being removed may keep a mount for a moment.
-    for _ in $(seq 50); do
-        rm -rf "$work" 2>/dev/null && break
-        sleep 0.2
-    done
-}
-trap finish EXIT
+# shellcheck source=tests/dockerd.sh
+. tests/dockerd.sh "THE TESTS OF THE DOCKER BACKEND"
 
 runtimes=()
 if command -v runsc >/dev/null; then
@@ -39,16 +19,7 @@ if command -v runsc >/dev/null; then
 EOF
     runtimes=(--config-file "$work/daemon.json")
 fi
-dockerd --data-root "$work/data" --exec-root "$work/exec" -H "unix://$work/socket" -p "$work/pid" --bridge=none \
-    --iptables=false --ip-masq=false "${runtimes[@]}" >"$work/log" 2>&1 &
-daemon=$!
-docker() { command docker -H "unix://$work/socket" "$@"; }
-for _ in $(seq 300); do
-    docker info >/dev/null 2>&1 && break
-    kill -0 "$daemon" 2>/dev/null || { daemon=; cat "$work/log" >&2; skip "dockerd does not run here"; }
-    sleep 0.2
-done
-docker info >/dev/null 2>&1 || { cat "$work/log" >&2; skip "dockerd does not answer"; }
+start_dockerd "${runtimes[@]}"
 
 # A home of its own, with the templates of this machine: what is left behind is this test's.
 data=${BELLJAR_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/belljar}

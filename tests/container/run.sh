@@ -8,40 +8,11 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-skip() {
-    echo "THE CONTAINER TESTS WERE SKIPPED: $*" >&2
-    exit 77
-}
-[ "$(id -u)" -eq 0 ] || skip "they need root"
-command -v dockerd >/dev/null || PATH=$PATH:/usr/sbin
-command -v dockerd >/dev/null && command -v docker >/dev/null || skip "there is no dockerd (apt-get install docker.io)"
-
+# shellcheck source=tests/dockerd.sh
+. tests/dockerd.sh "THE CONTAINER TESTS"
 home=$(scripts/ordinary-home.sh)
-work=$(mktemp -d -p /var/tmp)
-daemon=
-finish() {
-    if [ -n "$daemon" ]; then
-        kill "$daemon" 2>/dev/null || true
-        wait "$daemon" 2>/dev/null || true
-    fi
-    # Containers that were being removed may keep a mount for a moment.
-    for _ in $(seq 50); do
-        rm -rf "$work" 2>/dev/null && break
-        sleep 0.2
-    done
-}
-trap finish EXIT
 
-dockerd --data-root "$work/data" --exec-root "$work/exec" -H "unix://$work/socket" -p "$work/pid" --bridge=none \
-    --iptables=false --ip-masq=false >"$work/log" 2>&1 &
-daemon=$!
-docker() { command docker -H "unix://$work/socket" "$@"; }
-for _ in $(seq 300); do
-    docker info >/dev/null 2>&1 && break
-    kill -0 "$daemon" 2>/dev/null || { daemon=; cat "$work/log" >&2; skip "dockerd does not run here"; }
-    sleep 0.2
-done
-docker info >/dev/null 2>&1 || { cat "$work/log" >&2; skip "dockerd does not answer"; }
+start_dockerd
 
 # An image of almost nothing: programs come from the host, read-only.
 mkdir -p "$work/root"/{usr,etc,tmp,proc,sys,dev,run,home,opt,var/tmp}

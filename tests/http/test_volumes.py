@@ -54,14 +54,14 @@ class Volumes(HttpTestCase):
         cls.base = tempfile.TemporaryDirectory(prefix="belljar-http-volumes-")
         cls.addClassCleanup(cls.base.cleanup)
         os.chmod(cls.base.name, 0o755)
-        cls.data, cls.work = (Path(cls.base.name, name) for name in ("data", "work"))
-        for directory in (cls.data, cls.work):
+        cls.data, cls.kept = (Path(cls.base.name, name) for name in ("data", "kept"))
+        for directory in (cls.data, cls.kept):
             directory.mkdir(mode=0o755)
         (cls.data / "given.txt").write_text("given")
         (cls.data / "out").symlink_to("/etc")
         if os.geteuid() == 0:
-            os.chown(cls.work, cls.OWNER, cls.OWNER)
-        cls.arguments = ("--volumes", f"data={cls.data},work={cls.work}:rw")
+            os.chown(cls.kept, cls.OWNER, cls.OWNER)
+        cls.arguments = ("--volumes", f"data={cls.data},kept={cls.kept}:rw")
 
     def setUp(self):
         self.client = self.server.client()
@@ -93,18 +93,18 @@ class Volumes(HttpTestCase):
         self.assertNotIn(Path("/etc/shadow").read_text()[:20] if os.geteuid() == 0 else "root:", inside["stdout"])
 
     def test_what_is_written_belongs_to_the_owner_of_the_directory(self):
-        done = self.command("mkdir -p /volumes/work/d && echo made > /volumes/work/d/file && cat /volumes/work/d/file")
+        done = self.command("mkdir -p /volumes/kept/d && echo made > /volumes/kept/d/file && cat /volumes/kept/d/file")
         self.assertEqual((done["stdout"], done["exit_code"]), ("made\n", 0), done)
-        made = self.work / "d/file"
+        made = self.kept / "d/file"
         self.assertEqual(made.read_text(), "made\n")
-        owner = self.work.stat()
+        owner = self.kept.stat()
         self.assertEqual((made.stat().st_uid, made.stat().st_gid), (owner.st_uid, owner.st_gid))
         self.assertEqual(made.parent.stat().st_uid, owner.st_uid)
 
     def test_nothing_made_inside_is_dangerous_outside(self):
-        done = self.command("cp /bin/sh /volumes/work/sh; chmod 6755 /volumes/work/sh; mknod /volumes/work/dev c 1 3; ls /volumes/work")
+        done = self.command("cp /bin/sh /volumes/kept/sh; chmod 6755 /volumes/kept/sh; mknod /volumes/kept/dev c 1 3; ls /volumes/kept")
         self.assertNotIn("dev", done["stdout"].split())
-        made = self.work / "sh"
+        made = self.kept / "sh"
         if made.exists() and os.geteuid() == 0:
             self.assertNotEqual(made.stat().st_uid, 0)
 
@@ -112,7 +112,7 @@ class Volumes(HttpTestCase):
         listed = self.client.call("get_volume_path", session_id=self.session)
         self.assertEqual(listed["volume_path"], "/volumes/shared")
         self.assertEqual({volume["name"]: (volume["path"], volume["mode"]) for volume in listed["volumes"]}, {
-            "shared": ("/volumes/shared", "rw"), "data": ("/volumes/data", "ro"), "work": ("/volumes/work", "rw")})
+            "shared": ("/volumes/shared", "rw"), "data": ("/volumes/data", "ro"), "kept": ("/volumes/kept", "rw")})
         self.assertNotIn(self.base.name, str(listed), "where it is on the host is nobody's business")
 
 

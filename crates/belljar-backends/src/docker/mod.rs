@@ -31,7 +31,10 @@ use tokio::{sync::watch, time::timeout};
 pub use engine::socket;
 
 use crate::{
-    local::layout::{self, Layout},
+    local::{
+        image,
+        layout::{self, Layout},
+    },
     templates::{self, Sources, Templates},
 };
 use engine::{Engine, Spec};
@@ -78,7 +81,7 @@ struct Mould {
     volumes: PathBuf,
     filter: Vec<u8>,
     // Held for as long as they are mounted somewhere.
-    _templates: Templates,
+    templates: Templates,
 }
 
 pub struct DockerBackend {
@@ -145,7 +148,8 @@ impl DockerBackend {
         }
         self.state.send_replace(State::Preparing("preparing templates".into()));
         let sources = self.options.sources.clone();
-        let templates = tokio::task::spawn_blocking(move || templates::prepare(&sources, &|_, _| {})).await;
+        let prepare = move || templates::prepare(&sources, &|_, _| {}).for_images(&sources);
+        let templates = tokio::task::spawn_blocking(prepare).await.map_err(|e| e.to_string())?;
         let templates = templates.map_err(|e| e.to_string())?;
         for problem in templates.problems() {
             tracing::warn!("{problem}");
@@ -162,7 +166,7 @@ impl DockerBackend {
             tracing::warn!("weaker isolation: {what}");
         }
         let filter = seccomp::bytes(&seccomp::program());
-        let mould = Mould { engine, layout, guest, volumes, filter, _templates: templates };
+        let mould = Mould { engine, layout, guest, volumes, filter, templates };
         // Prepared by one task.
         let _ = self.mould.set(Arc::new(mould));
         self.state.send_replace(State::Ready);
@@ -244,19 +248,18 @@ impl Mould {
         limits: &Limits,
         first: Option<Language>,
     ) -> GuestConfig {
-        let mut config = GuestConfig {
+        let config = match template {
+            Some(template) => image::layout(template, &self.templates).guest,
+            None => GuestConfig { python: self.layout.alone.clone(), ..self.layout.guest.clone() },
+        };
+        GuestConfig {
             first,
             memory_bytes: limits.memory_bytes,
             processes: limits.processes,
             // It comes from outside, and nobody is there to bring it.
             browser: false,
-            python: self.layout.alone.clone(),
-            ..self.layout.guest.clone()
-        };
-        if let Some(template) = template {
-            (config.python, config.javascript) = layout::programs_of(template);
+            ..config
         }
-        config
     }
 
     fn spec<'a>(
@@ -270,20 +273,13 @@ impl Mould {
             (self.guest.clone(), engine::GUEST.to_owned()),
             (machine::door(directory), engine::DOOR.to_owned()),
         ];
-        let mut env = self.layout.env.clone();
-        match template {
-            None => {
-                let binding =
-                    |bind: &belljar_jail::protocol::Bind| (bind.source.clone(), bind.target.clone());
-                binds.extend(self.layout.root.binds.iter().map(binding));
-            }
-            Some(template) => {
-                binds.push((self.volumes.clone(), "/volumes".to_owned()));
-                binds.extend(self.layout.for_images.iter().cloned());
-                env = layout::environment_of(template);
-            }
+        if template.is_some() {
+            binds.push((self.volumes.clone(), "/volumes".to_owned()));
         }
-        let env = env.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let of_image = template.map(|template| image::layout(template, &self.templates));
+        let layout = of_image.as_ref().unwrap_or(&self.layout);
+        binds.extend(layout.root.binds.iter().map(|bind| (bind.source.clone(), bind.target.clone())));
+        let env = layout.env.clone().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
         Spec { id, owner, image, env, binds, limits }
     }
 }

@@ -5,9 +5,10 @@ use std::{collections::BTreeMap, path::Path};
 use belljar_jail::protocol::{Bind, GuestConfig, RootSpec};
 use belljar_sandbox::{Image, TemplateInfo};
 
-use super::layout::{self, KERNEL, Layout, NODE_KERNEL};
+use super::layout::{self, ALONE, KERNEL, Layout, NODE_KERNEL, PRELOAD};
 use crate::templates::Templates;
 
+/// The kernel's own libraries, for the Python of the image.
 const LIBRARIES: &str = "/opt/belljar/libraries";
 /// Where programs are, if the image does not say.
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -23,7 +24,7 @@ const OURS: [&str; 8] = [
     "HOSTNAME",
 ];
 
-pub(super) fn layout(template: &TemplateInfo, templates: &Templates) -> Layout {
+pub(crate) fn layout(template: &TemplateInfo, templates: &Templates) -> Layout {
     let layers = match &template.image {
         Image::Layers(layers) => layers.clone(),
         Image::Docker(_) => Vec::new(),
@@ -41,8 +42,9 @@ pub(super) fn layout(template: &TemplateInfo, templates: &Templates) -> Layout {
     if let (Some(python), Some(libraries)) = (templates.python(), &templates.libraries) {
         bind(&python.kernel, KERNEL);
         bind(&libraries.directory, LIBRARIES);
-        let program = format!("{KERNEL}/belljar_alone.py");
-        guest.python = ["python3", "-B", &program, "--last", LIBRARIES].map(String::from).to_vec();
+        let program = format!("{KERNEL}/{ALONE}");
+        let argv = ["python3", "-B", &program, "--last", LIBRARIES].into_iter().chain(PRELOAD);
+        guest.python = argv.map(String::from).collect();
     }
     if let Some(node) = templates.node() {
         bind(&node.directory, NODE_KERNEL);
@@ -56,7 +58,6 @@ pub(super) fn layout(template: &TemplateInfo, templates: &Templates) -> Layout {
         // The kernel is built on libraries that come with the Python template.
         zygote: Err(layout::why_no_python(templates)),
         alone: Vec::new(),
-        for_images: Vec::new(),
         browser: Err("there is no browser in sandboxes of images: use the built-in template for it".into()),
         guest,
     }

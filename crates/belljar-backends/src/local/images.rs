@@ -11,7 +11,7 @@ use belljar_images::Store;
 use belljar_sandbox::{BackendError, Image, State, TemplateInfo};
 
 use super::{LocalBackend, LocalOptions, image, layout::Layout, lock};
-use crate::templates::{Hold, Libraries, Templates};
+use crate::templates::{Hold, Templates};
 
 /// A jailer is there in a moment; whoever asks is told to come back if it is not.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -44,13 +44,8 @@ impl OfImage {
                 kept.name
             )));
         }
-        let mut templates = self.templates.clone();
-        templates.image = Some(Hold::of(held.into()));
-        if let Some(python) = templates.python() {
-            let libraries = Libraries::prepare(&options.sources, python);
-            templates.libraries = Some(libraries.map_err(|error| BackendError::new(error.to_string()))?);
-        }
-        Ok(templates)
+        let templates = Templates { image: Some(Hold::of(held.into())), ..self.templates.clone() };
+        templates.for_images(&options.sources).map_err(|error| BackendError::new(error.to_string()))
     }
 }
 

@@ -1,14 +1,8 @@
 //! What a local sandbox looks like from inside.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use belljar_jail::protocol::{Bind, BrowserSpec, GuestConfig, RootSpec, ZygoteSpec};
-
-use belljar_sandbox::{Language, TemplateInfo};
 
 use super::browser;
 use crate::templates::{Python, TemplateError, Templates};
@@ -18,33 +12,11 @@ pub(super) const KERNEL: &str = "/opt/belljar/kernel";
 const FONTS: &str = "/opt/belljar/matplotlib";
 pub(super) const NODE_KERNEL: &str = "/opt/belljar/node";
 const BIN: &str = "/opt/belljar/bin";
-/// The kernel's own libraries, for the Python of an image.
-const LIBRARIES: &str = "/opt/belljar/libraries";
-const ALONE: &str = "belljar_alone.py";
-/// What IPython needs. All of it is Python alone, so it works with any version of the language.
-const PURE: [&str; 18] = [
-    "IPython",
-    "asttokens",
-    "decorator",
-    "decorator.py",
-    "exceptiongroup",
-    "executing",
-    "jedi",
-    "matplotlib_inline",
-    "parso",
-    "pexpect",
-    "prompt_toolkit",
-    "ptyprocess",
-    "pure_eval",
-    "pygments",
-    "stack_data",
-    "traitlets",
-    "typing_extensions.py",
-    "wcwidth",
-];
+/// Starts a kernel where there is no zygote.
+pub(super) const ALONE: &str = "belljar_alone.py";
 
 /// Imported once by the zygote, shared by every Python context.
-const PRELOAD: [&str; 4] = ["numpy", "pandas", "matplotlib", "matplotlib.pyplot"];
+pub(super) const PRELOAD: [&str; 4] = ["numpy", "pandas", "matplotlib", "matplotlib.pyplot"];
 /// Directories of the host that are links on some distributions and real on others.
 const TOP: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// Files and directories of the host's /etc that programs need and that tell nothing about the host.
@@ -62,8 +34,6 @@ pub(crate) struct Layout {
     pub(crate) zygote: Result<ZygoteSpec, String>,
     /// How Python is started where there is no zygote; empty when there is none.
     pub(crate) alone: Vec<String>,
-    /// What is mounted into images, for their own interpreters: sources and targets.
-    pub(crate) for_images: Vec<(PathBuf, String)>,
     pub(crate) browser: Result<BrowserSpec, String>,
     pub(crate) guest: GuestConfig,
 }
@@ -94,7 +64,6 @@ pub(crate) fn layout(templates: &Templates) -> Layout {
     let mut env = environment();
     let mut zygote = Err(why_no_python(templates));
     let mut alone = Vec::new();
-    let mut for_images = Vec::new();
     let mut guest = GuestConfig { digest: crate::guest_digest(), ..GuestConfig::default() };
     if let Some(python) = templates.python() {
         let executable = bind_python(python, &mut bind);
@@ -107,10 +76,6 @@ pub(crate) fn layout(templates: &Templates) -> Layout {
         }
         alone = vec![executable.clone(), "-B".into(), "-S".into(), format!("{KERNEL}/{ALONE}")];
         alone.extend(["--fonts", FONTS].into_iter().chain(PRELOAD).map(String::from));
-        for_images.push((python.kernel.clone(), KERNEL.to_owned()));
-        let pure =
-            PURE.iter().map(|name| (python.directory.join("site").join(name), format!("{LIBRARIES}/{name}")));
-        for_images.extend(pure.filter(|(source, _)| source.exists()));
         let mut zygote_env = env.clone();
         zygote_env.insert("BELLJAR_FONT_CACHE".into(), FONTS.into());
         zygote = Ok(ZygoteSpec {
@@ -122,7 +87,6 @@ pub(crate) fn layout(templates: &Templates) -> Layout {
     if let Some(node) = templates.node() {
         let executable = bind_executable(&node.executable, "/opt/node/bin/node", &mut bind);
         bind(&node.directory, NODE_KERNEL);
-        for_images.push((node.directory.clone(), NODE_KERNEL.to_owned()));
         links.push((format!("{BIN}/node"), executable.clone()));
         guest.javascript = vec![executable, "--expose-internals".into(), format!("{NODE_KERNEL}/kernel.cjs")];
     }
@@ -133,7 +97,7 @@ pub(crate) fn layout(templates: &Templates) -> Layout {
     guest.browser = browser.is_ok();
     root.symlinks = links;
     root.files = files();
-    Layout { root, env, zygote, alone, for_images, browser, guest }
+    Layout { root, env, zygote, alone, browser, guest }
 }
 
 /// Who and where one is.
@@ -148,32 +112,6 @@ pub(super) fn files() -> Vec<(String, String)> {
     ]
     .map(|(path, text)| (path.to_string(), text.to_string()))
     .to_vec()
-}
-
-/// How the interpreters of an image are started: whatever it has, found by name.
-pub(crate) fn programs_of(template: &TemplateInfo) -> (Vec<String>, Vec<String>) {
-    let python = ["python3", "-B", &format!("{KERNEL}/{ALONE}"), "--last", LIBRARIES];
-    let python = python.into_iter().chain(PRELOAD).map(String::from).collect();
-    let node =
-        ["node", "--expose-internals", &format!("{NODE_KERNEL}/kernel.cjs")].map(String::from).to_vec();
-    let has = |language| template.languages.is_empty() || template.languages.contains(&language);
-    let programs = |language, argv: Vec<String>| if has(language) { argv } else { Vec::new() };
-    (programs(Language::Python, python), programs(Language::Javascript, node))
-}
-
-/// What programs of an image find in their environment: the image's own, and where the sandbox has its places.
-pub(crate) fn environment_of(template: &TemplateInfo) -> BTreeMap<String, String> {
-    let mut env = environment();
-    env.insert("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into());
-    let python = [
-        ("PYTHONDONTWRITEBYTECODE", "1"),
-        ("IPYTHONDIR", "/tmp/.ipython"),
-        ("MPLCONFIGDIR", "/tmp/.matplotlib"),
-    ];
-    env.extend(python.map(|(k, v)| (k.to_string(), v.to_string())));
-    env.extend(template.env.iter().cloned());
-    env.insert("HOME".into(), "/workspace".into());
-    env
 }
 
 pub(super) fn why_no_python(templates: &Templates) -> String {

@@ -2,7 +2,7 @@
 
 mod browser;
 mod heal;
-mod image;
+pub(crate) mod image;
 mod images;
 mod jailer;
 pub(crate) mod layout;

@@ -28,13 +28,13 @@ const NAMES: [&str; 13] = [
 
 /// A template that can be mounted.
 #[derive(Debug, Clone)]
-pub struct Libraries {
-    pub directory: PathBuf,
-    pub hold: Hold,
+pub(crate) struct Libraries {
+    pub(crate) directory: PathBuf,
+    pub(crate) hold: Hold,
 }
 
 impl Libraries {
-    pub fn prepare(sources: &Sources, python: &Python) -> Result<Self, TemplateError> {
+    pub(crate) fn prepare(sources: &Sources, python: &Python) -> Result<Self, TemplateError> {
         let name = python.directory.file_name().unwrap_or_default().as_encoded_bytes();
         let digest = hex_digest(&[RECIPE.as_bytes(), name]);
         let directory = sources.directory().join(format!("libraries-{}", &digest[..16]));

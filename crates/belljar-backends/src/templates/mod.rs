@@ -16,7 +16,7 @@ use std::{
 };
 
 pub use browser::Browser;
-pub use libraries::Libraries;
+use libraries::Libraries;
 pub use node::Node;
 pub use python::Python;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
@@ -86,6 +86,12 @@ impl Templates {
     /// What there is without interpreters.
     pub(crate) fn without_interpreters(sources: &Sources) -> Self {
         Self { browser: Some(Browser::find(sources)), ..Self::default() }
+    }
+
+    /// The same, for interpreters of images too.
+    pub(crate) fn for_images(mut self, sources: &Sources) -> Result<Self, TemplateError> {
+        self.libraries = self.python().map(|python| Libraries::prepare(sources, python)).transpose()?;
+        Ok(self)
     }
 
     /// Whoever has copies of these holds the templates.
