@@ -18,7 +18,7 @@ NUMBERS = dict(
     clock_settime=227, mbind=237, mq_open=240, kexec_load=246, add_key=248, request_key=249, keyctl=250,
     migrate_pages=256, unshare=272, move_pages=279, perf_event_open=298, fanotify_init=300, prlimit64=302,
     name_to_handle_at=303, open_by_handle_at=304, setns=308, process_vm_readv=310, process_vm_writev=311, kcmp=312,
-    finit_module=313, seccomp=317, kexec_file_load=320, bpf=321, userfaultfd=323, io_uring_setup=425, open_tree=428,
+    finit_module=313, sched_setattr=314, seccomp=317, kexec_file_load=320, bpf=321, userfaultfd=323, io_uring_setup=425, open_tree=428,
     move_mount=429, fsopen=430, fspick=433, clone=56, clone3=435, openat2=437, pidfd_getfd=438, process_madvise=440,
     mount_setattr=442, quotactl_fd=443, memfd_secret=447, statmount=457, lsm_set_self_attr=460, pidfd_open=434,
     uselib=134, prctl=157, ioprio_set=251, sched_setscheduler=144, setpriority=141, fsconfig=431, ioctl=16,

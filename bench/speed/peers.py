@@ -6,6 +6,7 @@ libraries is ready), `run` (seconds of each call in it), `once` (one program fro
 
 import json
 import os
+import select
 import subprocess
 import tempfile
 import time
@@ -19,6 +20,7 @@ HERE = Path(__file__).parent
 LIBRARIES = "import numpy, pandas, matplotlib.pyplot"
 REPL = HERE / "repl.py"
 PROGRAM = "print(1+1)"
+LIMIT = 180  # seconds for all runs of one order
 
 
 def plain_environment():
@@ -140,10 +142,12 @@ class Script(Contender):
         return self.answer()
 
     def answer(self):
-        line = self.process.stdout.readline()
+        # One answer to one order: nothing is left in the reader's buffer.
+        answered = select.select([self.process.stdout], [], [], LIMIT)[0]
+        line = self.process.stdout.readline() if answered else ""
         if not line:
             said = (CACHE / "script.log").read_text(errors="replace")[-600:]
-            raise Refused(f"{self.name} ended: {said}")
+            raise Refused(f"{self.name} {'ended' if answered else f'did not answer within {LIMIT} s'}: {said}")
         return json.loads(line)
 
     def create(self):
@@ -253,7 +257,7 @@ class JupyterMcp(Contender):
         self.log = CACHE / "jupyter-server.log"
         command = [install.python("jupyter-mcp"), "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
                    f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={self.directory.name}"]
-        self.jupyter = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.log.open("wb"))
+        self.jupyter = subprocess.Popen(command, env=env, cwd=self.directory.name, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.log.open("wb"))
         install.wait_for_port(port, self.jupyter, self.log)
         url = f"http://127.0.0.1:{port}"
         program = install.python("jupyter-mcp").with_name("jupyter-mcp-server")

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, mkdirat, open, openat, statat, unlinkat};
 
 use crate::{Doing, Result, protocol::Limits};
 
@@ -54,7 +54,7 @@ pub fn discover() -> std::result::Result<Hierarchy, String> {
                 base.display()
             )
         })?;
-        // Best effort: an empty cgroup that stays behind harms nobody, and the sweep knows the name.
+        // Best effort: an empty cgroup that stays behind harms nobody, and a sweep finds it.
         let _ = fs::remove_dir(&probe);
     }
     Ok(found)
@@ -145,11 +145,23 @@ pub(crate) struct Cgroups {
     dirs: Vec<OwnedFd>,
     parents: Vec<OwnedFd>,
     name: String,
+    /// Held as long as this jailer lives, so that a sweep leaves them alone.
+    _locks: Vec<OwnedFd>,
 }
+
+/// How all cgroups of instances begin.
+pub(crate) const PREFIX: &str = "belljar-";
 
 /// Name of an instance's cgroup.
 pub(crate) fn instance_name(instance: &str) -> String {
-    format!("belljar-{instance}")
+    format!("{PREFIX}{instance}")
+}
+
+/// The lock of an instance's cgroup; an error if somebody else holds it.
+pub(crate) fn lock(dir: &Path) -> rustix::io::Result<OwnedFd> {
+    let locked = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    flock(&locked, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(locked)
 }
 
 impl Cgroups {
@@ -157,6 +169,7 @@ impl Cgroups {
         let name = instance_name(instance);
         let mut dirs = Vec::new();
         let mut parents = Vec::new();
+        let mut locks = Vec::new();
         for base in &hierarchy.bases {
             let parent = open_dir(base).doing(|| format!("open {}", base.display()))?;
             mkdirat(&parent, &name, Mode::from_raw_mode(0o755))
@@ -168,10 +181,12 @@ impl Cgroups {
                 write_at(&dir, "cgroup.subtree_control", "+memory +cpu +pids")
                     .doing(|| "pass controllers on to sandboxes".into())?;
             }
+            let locked = lock(&base.join(&name)).doing(|| format!("lock cgroup {name}"))?;
+            locks.push(locked);
             dirs.push(dir);
             parents.push(parent);
         }
-        Ok(Self { version: hierarchy.version.clone(), dirs, parents, name })
+        Ok(Self { version: hierarchy.version.clone(), dirs, parents, name, _locks: locks })
     }
 
     pub(crate) fn describe(&self) -> String {

@@ -27,11 +27,16 @@ pub use volumes::attach_to_container;
 
 /// Above what runs in sandboxes, where this is allowed; below what the system itself needs.
 const SERVER_NICE: i32 = -10;
+/// Nanoseconds: the least that the kernel grants.
+const SERVER_TURN: u64 = 100_000;
+/// Longer than the server's. A group of sandboxes counts as wanting what the least of them wants, and whoever wants as
+/// little as somebody who runs has to wait for the next tick.
+const GUEST_TURN: u64 = 400_000;
 
 /// For each thread of a server: what sandboxes do must not keep it from answering others.
 pub fn come_first() {
     // An old kernel, or one that refuses: then it is as quick as everybody else.
-    let _ = sys::come_first(Some(SERVER_NICE));
+    let _ = sys::come_first(SERVER_TURN, Some(SERVER_NICE));
 }
 
 /// What went wrong, while doing what, and how to get past it.

@@ -64,7 +64,10 @@ pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -
     // Own session: a Ctrl-C in the terminal is for the server, which then closes the socket.
     let _ = rustix::process::setsid();
     let cgroups = match cgroup::discover() {
-        Ok(hierarchy) => Some(Cgroups::open(&hierarchy, &spec.instance)?),
+        Ok(hierarchy) => {
+            sweep::sweep_cgroups(&hierarchy);
+            Some(Cgroups::open(&hierarchy, &spec.instance)?)
+        }
         Err(why) if spec.require_cgroups => {
             return Err(JailError::new("cgroups are required but not usable here", why)
                 .hint("or set isolation.cgroups = \"auto\" and accept per-process limits"));

@@ -199,7 +199,7 @@ impl Mould {
             sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
                 .doing(|| "die with the jailer".into())?;
             // The guest is not to wait for what it started. An old kernel may refuse, which only makes it slower.
-            let _ = sys::come_first(None);
+            let _ = sys::come_first(crate::GUEST_TURN, None);
             self.policy.drop_all(limits)
         };
         if let Err(error) = prepare() {

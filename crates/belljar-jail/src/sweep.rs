@@ -24,7 +24,7 @@ use crate::{Doing, Result, cgroup, protocol::Packets};
 const LOCK: &str = "lock";
 /// Where a jailer that outlives its server waits for the next one.
 pub const DOOR: &str = "door";
-/// Making a run directory takes milliseconds.
+/// Making a run directory or a cgroup takes milliseconds.
 const BEING_MADE: Duration = Duration::from_secs(60);
 
 /// A run directory of one's own, locked for as long as this value lives.
@@ -85,12 +85,10 @@ pub fn sweep(run_dir: &Path) -> io::Result<Vec<String>> {
         entries => entries?,
     };
     for entry in entries {
-        let entry = entry?;
-        let path = entry.path();
+        let path = entry?.path();
         let Some(name) = path.file_name().and_then(|n| n.to_str()) else { continue };
         // Hidden: being made. One that stays so was left by a crash.
-        let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
-        if !is_abandoned(&path) || (name.starts_with('.') && age.is_none_or(|age| age < BEING_MADE)) {
+        if !is_abandoned(&path) || (name.starts_with('.') && is_young(&path)) {
             continue;
         }
         remove_cgroups(name);
@@ -127,6 +125,32 @@ fn remove_cgroups(instance: &str) {
     }
 }
 
+/// Removes cgroups of instances whose run directory is gone, too, such as that of a home that was temporary. Those with
+/// processes are left alone: a dead instance has none.
+pub(crate) fn sweep_cgroups(hierarchy: &cgroup::Hierarchy) {
+    for base in &hierarchy.bases {
+        for dir in subdirectories(base) {
+            let ours = dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with(cgroup::PREFIX));
+            if ours && !is_young(&dir) && cgroup::lock(&dir).is_ok() && !has_processes(&dir) {
+                remove_tree(&dir);
+            }
+        }
+    }
+}
+
+fn is_young(path: &Path) -> bool {
+    let age = fs::metadata(path).and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
+    age.is_none_or(|age| age < BEING_MADE)
+}
+
+fn has_processes(dir: &Path) -> bool {
+    let mut dirs = subdirectories(dir).into_iter().chain([dir.to_path_buf()]);
+    dirs.any(|dir| match fs::read_to_string(dir.join("cgroup.procs")) {
+        Ok(procs) => !procs.is_empty(),
+        Err(gone_or_unreadable) => gone_or_unreadable.kind() != io::ErrorKind::NotFound,
+    })
+}
+
 /// Only processes of a dead instance are in its cgroups.
 fn kill_all_below(dir: &Path) {
     for dir in subdirectories(dir).into_iter().chain([dir.to_path_buf()]) {
@@ -154,6 +178,30 @@ fn subdirectories(dir: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cgroups_of_the_dead_are_removed_unless_they_are_young_locked_or_in_use() {
+        let base = tempfile::tempdir().unwrap();
+        let old = std::time::SystemTime::now() - 2 * BEING_MADE;
+        for (name, processes) in [("dead", ""), ("locked", ""), ("used", "7\n"), ("young", ""), ("other", "")]
+        {
+            let prefix = if name == "other" { "" } else { cgroup::PREFIX };
+            let dir = base.path().join(format!("{prefix}{name}"));
+            fs::create_dir(&dir).unwrap();
+            // A real cgroup goes though it has one.
+            if name != "dead" {
+                fs::write(dir.join("cgroup.procs"), processes).unwrap();
+            }
+            if name != "young" {
+                fs::File::open(&dir).unwrap().set_modified(old).unwrap();
+            }
+        }
+        let _lock = cgroup::lock(&base.path().join("belljar-locked")).unwrap();
+        sweep_cgroups(&cgroup::Hierarchy { version: cgroup::Version::V1, bases: vec![base.path().into()] });
+        let mut left: Vec<_> = fs::read_dir(base.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["belljar-locked", "belljar-used", "belljar-young", "other"]);
+    }
 
     #[test]
     fn a_living_instance_is_left_alone_and_a_dead_one_is_removed() {

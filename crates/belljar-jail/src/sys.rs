@@ -60,13 +60,12 @@ struct SchedAttr {
     period: u64,
 }
 
-/// Nanoseconds that this thread wants at a time: the least that the kernel grants. Whoever wants little is let in early.
-const SHORT_TURN: u64 = 100_000;
 const RESET_ON_FORK: u64 = 1;
 
-/// Lets the calling thread in before others that keep a processor busy, by short turns and, if `nice` is below what it has
-/// and this is allowed, by priority. Nothing that it starts inherits this, threads included.
-pub(crate) fn come_first(nice: Option<i32>) -> io::Result<()> {
+/// Lets the calling thread in before others that keep a processor busy: by turns of `nanoseconds`, as whoever wants little is
+/// let in early, and, if `nice` is below what it has and this is allowed, by priority. Nothing that it starts inherits this,
+/// threads included.
+pub(crate) fn come_first(nanoseconds: u64, nice: Option<i32>) -> io::Result<()> {
     // SAFETY: takes no pointers.
     let now = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     let set = |nice: i32| {
@@ -76,7 +75,7 @@ pub(crate) fn come_first(nice: Option<i32>) -> io::Result<()> {
             flags: RESET_ON_FORK,
             nice,
             priority: 0,
-            runtime: SHORT_TURN,
+            runtime: nanoseconds,
             deadline: 0,
             period: 0,
         };
