@@ -32,6 +32,9 @@ const GUEST_PACKETS: usize = 4;
 /// One that would not start is tried again after this long: what stood in the way may be gone.
 const ZYGOTE_AGAIN: Duration = Duration::from_secs(10);
 const EXIT_GRACE: Duration = Duration::from_millis(1500);
+/// For each sandbox: a crowd takes the kernel longer.
+const EXIT_GRACE_EACH: Duration = Duration::from_millis(5);
+const ORPHANS_WAIT: Duration = Duration::from_secs(1);
 
 const SERVER: u64 = 0;
 const ZYGOTE: u64 = 1;
@@ -119,6 +122,9 @@ struct Jailer {
     /// Cgroups that were still busy when their sandbox ended.
     lingering: Vec<String>,
     manners: Manners,
+    /// Somebody died, or is about to.
+    deaths: bool,
+    buried: Instant,
 }
 
 impl Jailer {
@@ -173,6 +179,8 @@ impl Jailer {
                     next_browser: 0,
                     lingering: Vec::new(),
                     manners: Manners::new(),
+                    deaths: false,
+                    buried: Instant::now(),
                 })
             }
             Err(error) => Err((server, error)),
@@ -218,7 +226,11 @@ impl Jailer {
                     return Ok(());
                 }
             }
-            self.reap();
+            // The kernel looks through all children for one that ended, so it is asked only with a reason; orphans that nobody
+            // tells of can wait.
+            if std::mem::take(&mut self.deaths) || self.buried.elapsed() > ORPHANS_WAIT {
+                self.reap();
+            }
             self.remove_lingering();
             self.look_at_manners();
             if self.waits_in_vain() {
@@ -309,13 +321,25 @@ impl Jailer {
                 Ok(Some((FromGuest::Browser { id }, _))) => self.request_browser(token, id),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 // Anything but the two packets that a guest may send ends the sandbox.
-                Ok(None) | Err(_) => return sandbox.kill(),
+                Ok(None) | Err(_) => return self.await_death(token),
             }
+        }
+    }
+
+    /// A socket whose other end is gone would wake us again and again until the guest can be buried, which takes the kernel
+    /// some milliseconds. From here on its process says when.
+    fn await_death(&mut self, token: u64) {
+        self.deaths = true;
+        let Some(sandbox) = self.sandboxes.get(&token) else { return };
+        sandbox.kill();
+        if epoll::delete(&self.epoll, &sandbox.control).is_ok() {
+            let _ = self.watch(token, sandbox.pidfd.as_raw_fd());
         }
     }
 
     /// Buries what ended.
     fn reap(&mut self) {
+        self.buried = Instant::now();
         while let Some((pid, status)) = sys::reap() {
             if self.zygote.as_ref().is_some_and(|z| z.pid == pid) {
                 self.zygote_failed(format!("the Python zygote ended ({})", describe(status)));
@@ -358,7 +382,7 @@ impl Jailer {
             sandbox.kill();
         }
         self.zygote = None;
-        let deadline = Instant::now() + EXIT_GRACE;
+        let deadline = Instant::now() + EXIT_GRACE + EXIT_GRACE_EACH * self.sandboxes.len() as u32;
         while Instant::now() < deadline {
             self.reap();
             self.remove_lingering();
