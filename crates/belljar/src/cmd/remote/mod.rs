@@ -9,7 +9,6 @@ mod ps;
 mod shell;
 mod stats;
 mod stop;
-mod table;
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -20,6 +19,7 @@ use crate::{
     cli::{RemoteCommand, ServerArguments},
     config::Config,
 };
+use super::table::{self, printable};
 use client::Client;
 
 pub(crate) fn run(config: &Config, command: RemoteCommand) -> anyhow::Result<ExitCode> {
@@ -49,9 +49,4 @@ fn pass_on(mut to: impl Write + IsTerminal, text: &str) -> io::Result<()> {
         to.write_all(text.as_bytes())?
     }
     to.flush()
-}
-
-/// What a sandbox wrote must not drive the terminal of whoever reads it.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }

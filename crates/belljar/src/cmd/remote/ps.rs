@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     Client,
-    table::{ago, field, number, table, text, width},
+    table::{ago, cut, field, number, table, text, width},
 };
 
 pub(super) async fn run(client: &Client, as_json: bool) -> anyhow::Result<ExitCode> {
@@ -42,7 +42,7 @@ fn shown(contexts: &[Value], now: Timestamp, width: usize) -> String {
     let row = |context: &Value| {
         vec![
             field(context, "context_id"),
-            field(context, "name").chars().take(NAME).collect(),
+            cut(&field(context, "name"), NAME),
             field(context, "language"),
             field(context, "status"),
             ago(&field(context, "created_at"), now),

@@ -4,13 +4,20 @@ use std::io::IsTerminal;
 
 use jiff::{SpanRound, Timestamp, Unit};
 use serde_json::Value;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Where nobody says how wide the terminal is, nothing is cut.
+const NARROWEST: usize = 20;
+
+/// `COLUMNS` says how wide, else the terminal does. Where neither does, nothing is cut.
 pub(super) fn width() -> usize {
+    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
+    if let Some(columns) = told.filter(|columns| *columns > 0) {
+        return columns.max(NARROWEST);
+    }
     if !std::io::stdout().is_terminal() {
         return usize::MAX;
     }
-    console::Term::stdout().size_checked().map_or(80, |(_, columns)| usize::from(columns).max(20))
+    console::Term::stdout().size_checked().map_or(80, |(_, columns)| usize::from(columns).max(NARROWEST))
 }
 
 pub(super) fn height() -> usize {
@@ -35,7 +42,7 @@ pub(super) const fn number(name: &'static str) -> Column {
 /// The widest columns that may become narrower do so until the table fits.
 pub(super) fn table(columns: &[Column], rows: &[Vec<String>], width: usize) -> String {
     let longest = |at: usize, name: &str| {
-        rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0).max(name.len())
+        rows.iter().map(|row| row[at].width()).max().unwrap_or(0).max(name.width())
     };
     let mut widths: Vec<_> =
         columns.iter().enumerate().map(|(at, column)| longest(at, column.name)).collect();
@@ -48,9 +55,9 @@ pub(super) fn table(columns: &[Column], rows: &[Vec<String>], width: usize) -> S
     let mut text = String::new();
     for row in std::iter::once(&names).chain(rows) {
         let cell = |at: usize| {
-            let width = widths[at];
-            let shown = cut(&row[at], width);
-            if columns[at].number { format!("{shown:>width$}") } else { format!("{shown:width$}") }
+            let shown = cut(&row[at], widths[at]);
+            let room = " ".repeat(widths[at].saturating_sub(shown.width()));
+            if columns[at].number { room + &shown } else { shown + &room }
         };
         let cells: Vec<_> = (0..columns.len()).map(cell).collect();
         text.push_str(cells.join("  ").trim_end());
@@ -59,16 +66,51 @@ pub(super) fn table(columns: &[Column], rows: &[Vec<String>], width: usize) -> S
     text
 }
 
+/// As many characters as fit: some are two columns wide, some none.
 pub(super) fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
+    if text.width() <= width {
         return text.to_owned();
     }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+    let mut room = width.saturating_sub(1);
+    let fits = |c: &char| {
+        let wide = c.width().unwrap_or(0);
+        let fits = wide <= room;
+        room = room.saturating_sub(wide);
+        fits
+    };
+    text.chars().take_while(fits).chain(['…']).collect()
+}
+
+/// Broken between words into lines that fit; a word that does not stays whole.
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last_mut().filter(|line| line.is_empty() || line.width() + 1 + word.width() <= width);
+        match last {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// What a sandbox or another server wrote must not drive the terminal of whoever reads it.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+/// The same on one line.
+pub(super) fn one_line(text: &str) -> String {
+    printable(text).replace(['\n', '\t'], " ")
 }
 
 /// A field that a sandbox or a caller chose, on one line.
 pub(super) fn field(value: &Value, key: &str) -> String {
-    super::printable(value[key].as_str().unwrap_or_default()).replace(['\n', '\t'], " ")
+    one_line(value[key].as_str().unwrap_or_default())
 }
 
 /// `42s`, `5m`, `3h`, `2d`.
@@ -104,7 +146,24 @@ mod tests {
             vec!["ctx-1".to_owned(), "é".to_owned(), "1.2 GB".to_owned()],
         ];
         let all = [usize::MAX, 34, 10].map(|width| table(&columns, &rows, width));
-        assert!(all[1].lines().all(|line| line.chars().count() <= 34));
+        assert!(all[1].lines().all(|line| line.width() <= 34));
         insta::assert_snapshot!(all.join("\n"));
+    }
+
+    #[test]
+    fn wide_characters_take_the_room_they_take() {
+        let columns = [text("NAME", 6), number("N")];
+        let rows =
+            [vec!["表計算の結果".to_owned(), "1".to_owned()], vec!["e\u{301}te\u{301}".to_owned(), "22".to_owned()]];
+        let all = [usize::MAX, 12].map(|width| table(&columns, &rows, width));
+        assert!(all[1].lines().all(|line| line.width() <= 12), "{}", all[1]);
+        insta::assert_snapshot!(all.join("\n"));
+    }
+
+    #[test]
+    fn long_texts_are_broken_between_words() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("unbreakable", 3), ["unbreakable"]);
+        assert_eq!(wrap("", 3), [""]);
     }
 }
