@@ -73,9 +73,13 @@ export async function contextsPage(main, signal) {
       return row.line;
     });
     const kept = new Set(shown);
-    for (const [id, { line }] of rows) if (!kept.has(line)) rows.delete(id);
+    for (const [id, { line }] of rows) {
+      if (kept.has(line)) continue;
+      rows.delete(id);
+      line.remove();
+    }
     // Rows that stay are left where they are: somebody may be about to press a button in one.
-    if (shown.length !== body.childElementCount || shown.some((line, index) => body.children[index] !== line)) body.replaceChildren(...shown);
+    shown.forEach((line, index) => { if (body.children[index] !== line) body.insertBefore(line, body.children[index] ?? null); });
     height ||= shown[0]?.offsetHeight ?? 0;
     above.set(first * height);
     below.set((found.length - first - shown.length) * height);

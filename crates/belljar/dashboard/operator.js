@@ -45,7 +45,7 @@ export async function hubPage(main, signal) {
     ...["Server", "By", "State", "Calls itself", "Protocol"].map((name) => h("th", {}, name)),
     ...["Tools", "Calls", "Connections"].map((name) => h("th", { class: "number" }, name)), h("th", {}, "Trouble"))), body), said),
   h("div", { class: "row" }, search, count), tools);
-  await every(2000, signal, look);
+  await every(1000, signal, look);
 }
 
 /** Field of a record, heading. */
@@ -105,5 +105,5 @@ export async function auditPage(main, signal) {
   main.replaceChildren(h("h1", {}, "Audit"), h("section", { class: "card" }, h("div", { class: "row" }, h("h2", { class: "grow" }, "Is it what was written?"), again), verdict, said),
     h("div", { class: "row" }, search),
     h("section", { class: "card scroll audit" }, h("table", {}, h("thead", {}, h("tr", {}, ...COLUMNS.map(([name, title]) => h("th", { class: NUMBERS.includes(name) ? "number" : "" }, title)))), body)));
-  await Promise.all([check(), every(2000, signal, look)]);
+  await Promise.all([check(), every(1000, signal, look)]);
 }

@@ -5,14 +5,18 @@ import * as server from "./server.js";
 
 const HISTORY = 60;
 
-/** Asks again every `milliseconds` until the page is left. */
-export function every(milliseconds, signal, look) {
-  const turn = async () => {
-    if (signal.aborted) return;
-    if (!document.hidden) await look();
-    if (!signal.aborted) setTimeout(turn, milliseconds);
-  };
-  return turn();
+/** Asks again every `milliseconds` until the page is left. Once it has worked, a server that is away for a while is waited for. */
+export async function every(milliseconds, signal, look) {
+  await look();
+  while (!signal.aborted) {
+    await server.pause(milliseconds);
+    if (signal.aborted || document.hidden) continue;
+    try {
+      await look();
+    } catch (error) {
+      if (error instanceof server.Denied) return;
+    }
+  }
 }
 
 /** A card with a figure and how it went lately: as the server remembers it, else as long as this page is open. */

@@ -269,7 +269,7 @@ export function processesPanel(context, signal) {
     }
     await look();
   };
-  every(3000, signal, look);
+  every(1000, signal, look);
   return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { class: "number" }, "Id"), h("th", {}, "Command"),
     h("th", { class: "number" }, "Processor"), h("th", { class: "number" }, "Memory"), h("th", {}, ""))), body), said);
 }
@@ -292,7 +292,7 @@ export function networkPanel(context, signal) {
       said.replaceChildren(problem(error));
     }
   };
-  every(2000, signal, look);
+  every(1000, signal, look);
   return h("div", {}, facts, h("div", { class: "scroll" }, h("table", {}, body)), said);
 }
 
@@ -322,6 +322,6 @@ export function limitsPanel(context, offered, signal) {
       said.replaceChildren(problem(error));
     }
   };
-  every(2000, signal, look);
+  every(1000, signal, look);
   return h("div", {}, h("div", { class: "scroll" }, h("table", {}, body)), said);
 }

@@ -72,9 +72,9 @@ fn as_table(status: &[ServerStatus], width: usize) -> String {
     let columns = [
         text("SERVER", 8),
         text("STATE", 8),
-        text("OVER", 5),
+        text("OVER", 5).optional(),
         text("IS", 8),
-        text("PROTOCOL", 10),
+        text("PROTOCOL", 10).optional(),
         number("TOOLS"),
         text("PROBLEM", 12),
     ];

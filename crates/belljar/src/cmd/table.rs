@@ -29,26 +29,42 @@ pub(super) struct Column {
     pub(super) name: &'static str,
     pub(super) number: bool,
     pub(super) least: usize,
+    /// Left out where there is no room for it, the last one first.
+    pub(super) optional: bool,
+}
+
+impl Column {
+    pub(super) const fn optional(self) -> Self {
+        Self { optional: true, ..self }
+    }
 }
 
 pub(super) const fn text(name: &'static str, least: usize) -> Column {
-    Column { name, number: false, least }
+    Column { name, number: false, least, optional: false }
 }
 
 pub(super) const fn number(name: &'static str) -> Column {
-    Column { name, number: true, least: usize::MAX }
+    Column { name, number: true, least: usize::MAX, optional: false }
 }
 
-/// The widest columns that may become narrower do so until the table fits.
+/// Columns that may be left out are, and the widest of those that may become narrower do, until the table fits.
 pub(super) fn table(columns: &[Column], rows: &[Vec<String>], width: usize) -> String {
-    let longest = |at: usize, name: &str| {
-        rows.iter().map(|row| row[at].width()).max().unwrap_or(0).max(name.width())
+    let longest = |at: usize| {
+        rows.iter().map(|row| row[at].width()).max().unwrap_or(0).max(columns[at].name.width())
     };
-    let mut widths: Vec<_> =
-        columns.iter().enumerate().map(|(at, column)| longest(at, column.name)).collect();
-    while widths.iter().sum::<usize>() + 2 * (columns.len() - 1) > width {
-        let shrinks = |at: &usize| widths[*at] > columns[*at].least;
-        let Some(widest) = (0..columns.len()).filter(shrinks).max_by_key(|at| widths[*at]) else { break };
+    let mut widths: Vec<_> = (0..columns.len()).map(longest).collect();
+    let least: Vec<_> = columns.iter().zip(&widths).map(|(column, width)| column.least.min(*width)).collect();
+    let mut shown: Vec<_> = (0..columns.len()).collect();
+    let taken = |shown: &[usize], widths: &[usize]| {
+        shown.iter().map(|at| widths[*at]).sum::<usize>() + 2 * shown.len().saturating_sub(1)
+    };
+    while taken(&shown, &least) > width {
+        let Some(left_out) = shown.iter().rposition(|at| columns[*at].optional) else { break };
+        shown.remove(left_out);
+    }
+    while taken(&shown, &widths) > width {
+        let shrinks = |at: &usize| widths[*at] > least[*at];
+        let Some(widest) = shown.iter().copied().filter(shrinks).max_by_key(|at| widths[*at]) else { break };
         widths[widest] -= 1;
     }
     let names = columns.iter().map(|column| column.name.to_owned()).collect();
@@ -59,7 +75,7 @@ pub(super) fn table(columns: &[Column], rows: &[Vec<String>], width: usize) -> S
             let room = " ".repeat(widths[at].saturating_sub(shown.width()));
             if columns[at].number { room + &shown } else { shown + &room }
         };
-        let cells: Vec<_> = (0..columns.len()).map(cell).collect();
+        let cells: Vec<_> = shown.iter().copied().map(cell).collect();
         text.push_str(cells.join("  ").trim_end());
         text.push('\n');
     }
@@ -148,6 +164,14 @@ mod tests {
         let all = [usize::MAX, 34, 10].map(|width| table(&columns, &rows, width));
         assert!(all[1].lines().all(|line| line.width() <= 34));
         insta::assert_snapshot!(all.join("\n"));
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_left_out() {
+        let columns = [text("NAME", 6), text("LANGUAGE", 8).optional(), number("MEMORY")];
+        let rows = [vec!["analysis".to_owned(), "python".to_owned(), "12 MB".to_owned()]];
+        assert_eq!(table(&columns, &rows, 22), "NAME      MEMORY\nanalysis   12 MB\n");
+        assert!(table(&columns, &rows, 26).contains("LANGUAGE"));
     }
 
     #[test]

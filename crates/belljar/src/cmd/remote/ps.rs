@@ -34,8 +34,8 @@ fn shown(contexts: &[Value], now: Timestamp, width: usize) -> String {
         // A whole id can be pasted; a name will do too.
         text("ID", 12),
         text("NAME", 8),
-        text("LANGUAGE", 10),
-        text("STATUS", 8),
+        text("LANGUAGE", 10).optional(),
+        text("STATUS", 8).optional(),
         number("AGE"),
         number("LAST USED"),
     ];
@@ -69,6 +69,6 @@ mod tests {
             context("0f3a9b21-0000-4000-8000-000000000002", "evil \u{1b}[31m\nname", "2025-12-01T00:00:00Z"),
         ];
         let now = "2026-01-02T03:04:05Z".parse().unwrap();
-        insta::assert_snapshot!([usize::MAX, 80].map(|width| shown(&contexts, now, width)).join("\n"));
+        insta::assert_snapshot!([usize::MAX, 80, 50].map(|width| shown(&contexts, now, width)).join("\n"));
     }
 }
