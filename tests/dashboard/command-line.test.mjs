@@ -64,7 +64,7 @@ test("every command speaks JSON", async () => {
   assert.ok(json(["setup", "--json"]).python.version);
   assert.deepEqual(json(["template", "list", "--json"]).templates, []);
   assert.equal(json(["config", "show", "--json"]).port.value, "8775");
-  assert.equal(json(["doctor", "--json"]).escape_test.length > 20, true);
+  assert.ok(json(["doctor", "--json"]).escape_test.length > 0);
 
   const tokens = ["--auth-tokens", join(server.home, "other-tokens.json")];
   const made = json(["token", "add", "--json", "alice", "--operator", ...tokens]);

@@ -67,7 +67,7 @@ test("a page waits for a server that is away", async () => {
   brief.process.kill("SIGTERM");
   await brief.ended;
   await page.getByText("does not answer").waitFor();
-  brief.settings = ["--port", new URL(brief.base).port];
+  [brief.port, brief.settings] = [new URL(brief.base).port, []];
   await brief.serve();
   await brief.call("create_context", { name: "afterwards" });
   await page.getByRole("link", { name: "afterwards" }).waitFor();

@@ -69,6 +69,7 @@ export class Server {
   constructor(home, settings) {
     this.home = home;
     this.settings = settings;
+    this.port = 0;
     this.env = { ...process.env, BELLJAR_HOME: home };
   }
 
@@ -92,7 +93,7 @@ export class Server {
   }
 
   async serve() {
-    const process = spawn(BELLJAR, ["serve", "--port", "0", "--log", "info", ...this.settings], { env: this.env, stdio: ["ignore", "ignore", "pipe"] });
+    const process = spawn(BELLJAR, ["serve", "--port", String(this.port), "--log", "info", ...this.settings], { env: this.env, stdio: ["ignore", "ignore", "pipe"] });
     this.process = process;
     this.ended = new Promise((done) => { process.on("exit", done); });
     let log = "";

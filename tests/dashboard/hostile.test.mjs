@@ -33,7 +33,7 @@ async function harmless(page) {
 test("what a sandbox says", async () => {
   const { context_id: id } = await server.call("create_context", { name: "hostile", description: `of ${SCRIPT}` });
   const page = await openPage(browser, server.base, `#/c/${id}`);
-  await page.getByText("of <img src=x").waitFor();
+  await page.getByText("of <img src=x").first().waitFor();
   await server.call("run_code", { context_id: id, code: `hostile = ${JSON.stringify(SCRIPT)}\nprint(hostile)\n# ${SCRIPT}\nopen("<img src=x onerror=alert(1)>.txt", "w").write(hostile)\nhostile` });
   await server.call("run_code", { context_id: id, code: `raise type(${JSON.stringify(SCRIPT)}, (Exception,), {})(${JSON.stringify(SCRIPT)})` });
   await page.locator(".call.failed").first().waitFor();
@@ -79,7 +79,7 @@ test("what another server answers", async () => {
 function taint() {
   const script = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
   // What the page must find again by, or it would show nothing.
-  const kept = ["context_id", "sandbox", "process_id"];
+  const kept = ["context_id", "sandbox", "process_id", "authentication"];
   const tainted = (value, key) => {
     if (typeof value === "string") return kept.includes(key) ? value : `${value}${script}`;
     if (Array.isArray(value)) return value.map((item) => tainted(item, key));
@@ -100,10 +100,10 @@ test("every string of every answer", async () => {
   await server.call("browser_goto", { sandbox_id: id, url: "file:///workspace/page.html" });
   await server.call("other__echo", { text: "said" });
   for (const [hash, ...places] of [["#/", ".call", ".card td"], ["#/contexts", ".list a", ".list td:nth-child(2)"], ["#/activity", ".call strong", ".call .pill", ".call .about"],
-    ["#/tools", "details.tool strong"], ["#/hub", "tbody td", "details.tool strong"], ["#/audit", "tbody td"],
+    ["#/tools", "details.tool strong"], ["#/hub", "tbody td"], ["#/audit", "tbody td"],
     [`#/c/${id}`, "h1", ".call", ".files button"]]) {
     const page = await openPage(browser, server.base, hash, taint);
-    for (const place of places) await page.locator(`main ${place}`, { hasText: "onerror" }).first().waitFor();
+    for (const place of places) await page.locator(`main ${place}`, { hasText: /onerror|script>/ }).first().waitFor();
     await harmless(page);
     if (hash.startsWith("#/c/")) {
       for (const [tab, place] of [["Browser", "strong:text('onerror')"], ["Network", "p"], ["Limits", "td, [role=alert]"], ["Processes", "td, [role=alert]"]]) {

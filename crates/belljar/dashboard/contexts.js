@@ -64,7 +64,7 @@ export async function contextsPage(main, signal) {
   };
   const draw = () => {
     const seen = height ? Math.ceil(innerHeight / height) + 2 * MARGIN : 2 * MARGIN;
-    const top = height ? Math.floor(-above.body.getBoundingClientRect().top / height) - MARGIN : 0;
+    const top = height ? Math.floor(-table.tHead.getBoundingClientRect().bottom / height) - MARGIN : 0;
     const first = Math.max(0, Math.min(top, found.length - seen));
     const shown = found.slice(first, first + seen).map((context, index) => {
       if (!rows.has(context.context_id)) rows.set(context.context_id, contextRow(context, offered, look));

@@ -4,6 +4,7 @@ import { ago, bytes, callView, code, h, picture, problem, setText } from "./view
 import * as server from "./server.js";
 
 const HISTORY = 60;
+const NOTHING = "Nothing yet. Calls appear here as they are made.";
 
 /** Asks again every `milliseconds` until the page is left. Once it has worked, a server that is away for a while is waited for. */
 export async function every(milliseconds, signal, look) {
@@ -75,7 +76,7 @@ export async function overview(main, signal) {
       h("td", { class: "quiet wrap" }, DETAILS[name]?.(check) ?? ""))));
   };
   const wanted = (entry) => { heard += entry.outcome === "running" ? 1 : 0; return true; };
-  const calls = liveCalls(recent, 10, wanted, signal, { nothing: "Nothing yet. Calls appear here as they are made: belljar install claude gives Belljar to an agent." });
+  const calls = liveCalls(recent, 10, wanted, signal, { nothing: () => `${NOTHING} belljar install claude gives Belljar to an agent.` });
   await Promise.all([every(1000, signal, draw), calls.ended]);
 }
 
@@ -131,7 +132,7 @@ export function stopButton(id, offered, then) {
 }
 
 /** Keeps the newest calls that `wanted` accepts in `place`, newest first. `again` asks it of all of them anew. */
-export function liveCalls(place, most, wanted, signal, { language = "python", link = true, nothing = "Nothing yet. Calls appear here as they are made." } = {}) {
+export function liveCalls(place, most, wanted, signal, { language = "python", link = true, nothing = () => NOTHING } = {}) {
   const put = (entry) => {
     if (entry.client === server.QUIET || !wanted(entry)) return;
     const view = callView(entry, language, link);
@@ -145,7 +146,7 @@ export function liveCalls(place, most, wanted, signal, { language = "python", li
     const { calls } = await server.get("/transcript");
     place.replaceChildren();
     calls.filter((entry) => entry.client !== server.QUIET && wanted(entry)).slice(-most).forEach(put);
-    if (!place.childElementCount) place.append(h("p", { class: "quiet none" }, nothing));
+    if (!place.childElementCount) place.append(h("p", { class: "quiet none" }, nothing()));
   };
   const ended = server.follow(put, () => { again().catch(() => {}); }, signal);
   return { again, ended };
@@ -156,7 +157,7 @@ export async function activity(main, signal) {
   const filter = h("input", { type: "search", placeholder: "Only calls that contain…", "aria-label": "Filter", class: "grow" });
   main.replaceChildren(h("h1", {}, "Activity"), h("div", { class: "row" }, filter), h("section", { class: "card" }, place));
   const text = (entry) => `${entry.tool} ${entry.sandbox ?? ""} ${entry.client} ${entry.outcome} ${JSON.stringify(entry.arguments)}`.toLowerCase();
-  const calls = liveCalls(place, 200, (entry) => text(entry).includes(filter.value.toLowerCase()), signal, { nothing: "No such call. New ones appear here as they are made." });
+  const calls = liveCalls(place, 200, (entry) => text(entry).includes(filter.value.toLowerCase()), signal, { nothing: () => (filter.value ? "None fits." : NOTHING) });
   filter.addEventListener("input", () => { calls.again().catch(() => {}); });
   await calls.ended;
 }

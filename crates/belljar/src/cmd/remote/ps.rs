@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     Client,
-    table::{ago, cut, field, number, table, text, width},
+    table::{ago, field, number, table, text, width},
 };
 
 pub(super) async fn run(client: &Client, as_json: bool) -> anyhow::Result<ExitCode> {
@@ -29,7 +29,6 @@ pub(super) async fn run(client: &Client, as_json: bool) -> anyhow::Result<ExitCo
 }
 
 fn shown(contexts: &[Value], now: Timestamp, width: usize) -> String {
-    const NAME: usize = 32;
     let columns = [
         // A whole id can be pasted; a name will do too.
         text("ID", 12),
@@ -42,7 +41,7 @@ fn shown(contexts: &[Value], now: Timestamp, width: usize) -> String {
     let row = |context: &Value| {
         vec![
             field(context, "context_id"),
-            cut(&field(context, "name"), NAME),
+            field(context, "name"),
             field(context, "language"),
             field(context, "status"),
             ago(&field(context, "created_at"), now),
