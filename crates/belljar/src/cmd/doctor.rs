@@ -76,7 +76,11 @@ pub(crate) fn run(config: Config, arguments: DoctorArguments) -> anyhow::Result<
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(examine(&config))?;
-    let text = if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { as_text(&report, table::width()) };
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        as_text(&report, table::width())
+    };
     std::io::stdout().lock().write_all(text.as_bytes())?;
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

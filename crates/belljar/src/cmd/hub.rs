@@ -106,9 +106,8 @@ async fn tools(gateway: &Gateway, arguments: &HubToolsArguments) -> anyhow::Resu
     let text = if arguments.json {
         format!("{}\n", serde_json::to_string_pretty(&json!({ "tools": tools }))?)
     } else {
-        let row = |tool: &&rmcp::model::Tool| {
-            vec![table::one_line(&tool.name), about(tool.description.as_deref())]
-        };
+        let row =
+            |tool: &&rmcp::model::Tool| vec![table::one_line(&tool.name), about(tool.description.as_deref())];
         let columns = [text("TOOL", 24), text("WHAT IT DOES", 12)];
         table::table(&columns, &tools.iter().map(row).collect::<Vec<_>>(), table::width())
     };

@@ -49,9 +49,8 @@ pub(super) const fn number(name: &'static str) -> Column {
 
 /// Columns that may be left out are, and the widest of those that may become narrower do, until the table fits.
 pub(super) fn table(columns: &[Column], rows: &[Vec<String>], width: usize) -> String {
-    let longest = |at: usize| {
-        rows.iter().map(|row| row[at].width()).max().unwrap_or(0).max(columns[at].name.width())
-    };
+    let longest =
+        |at: usize| rows.iter().map(|row| row[at].width()).max().unwrap_or(0).max(columns[at].name.width());
     let mut widths: Vec<_> = (0..columns.len()).map(longest).collect();
     let least: Vec<_> = columns.iter().zip(&widths).map(|(column, width)| column.least.min(*width)).collect();
     let mut shown: Vec<_> = (0..columns.len()).collect();
@@ -101,7 +100,8 @@ pub(super) fn cut(text: &str, width: usize) -> String {
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
-        let last = lines.last_mut().filter(|line| line.is_empty() || line.width() + 1 + word.width() <= width);
+        let last =
+            lines.last_mut().filter(|line| line.is_empty() || line.width() + 1 + word.width() <= width);
         match last {
             Some(line) if line.is_empty() => line.push_str(word),
             Some(line) => {
@@ -177,8 +177,10 @@ mod tests {
     #[test]
     fn wide_characters_take_the_room_they_take() {
         let columns = [text("NAME", 6), number("N")];
-        let rows =
-            [vec!["表計算の結果".to_owned(), "1".to_owned()], vec!["e\u{301}te\u{301}".to_owned(), "22".to_owned()]];
+        let rows = [
+            vec!["表計算の結果".to_owned(), "1".to_owned()],
+            vec!["e\u{301}te\u{301}".to_owned(), "22".to_owned()],
+        ];
         let all = [usize::MAX, 12].map(|width| table(&columns, &rows, width));
         assert!(all[1].lines().all(|line| line.width() <= 12), "{}", all[1]);
         insta::assert_snapshot!(all.join("\n"));

@@ -15,11 +15,11 @@ use std::{
     process::ExitCode,
 };
 
+use super::table::{self, printable};
 use crate::{
     cli::{RemoteCommand, ServerArguments},
     config::Config,
 };
-use super::table::{self, printable};
 use client::Client;
 
 pub(crate) fn run(config: &Config, command: RemoteCommand) -> anyhow::Result<ExitCode> {
