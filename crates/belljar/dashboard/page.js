@@ -133,6 +133,8 @@ export function stopButton(id, offered, then) {
 
 /** Keeps the newest calls that `wanted` accepts in `place`, newest first. `again` asks it of all of them anew. */
 export function liveCalls(place, most, wanted, signal, { language = "python", link = true, nothing = () => NOTHING } = {}) {
+  /** What comes while all of them are asked for: the answer may be older. */
+  let late = null;
   const put = (entry) => {
     if (entry.client === server.QUIET || !wanted(entry)) return;
     const view = callView(entry, language, link);
@@ -143,12 +145,20 @@ export function liveCalls(place, most, wanted, signal, { language = "python", li
     while (place.childElementCount > most) place.lastElementChild.remove();
   };
   const again = async () => {
+    const since = [];
+    late = since;
     const { calls } = await server.get("/transcript");
+    if (late === since) late = null;
     place.replaceChildren();
     calls.filter((entry) => entry.client !== server.QUIET && wanted(entry)).slice(-most).forEach(put);
+    since.forEach(put);
     if (!place.childElementCount) place.append(h("p", { class: "quiet none" }, nothing()));
   };
-  const ended = server.follow(put, () => { again().catch(() => {}); }, signal);
+  const heard = (entry) => {
+    late?.push(entry);
+    put(entry);
+  };
+  const ended = server.follow(heard, () => { again().catch(() => {}); }, signal);
   return { again, ended };
 }
 
