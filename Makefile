@@ -39,6 +39,9 @@ bench-hub: build ## what a call costs more through the hub than directly
 bench-browser: setup ## the browser beside three other servers, on the same pages and the same Chromium
 	python3 bench/browser/bench.py $(BENCH)
 
+bench-dashboard: setup ## how long the page takes to list and filter a thousand contexts; BENCH=--docs writes docs/dashboard.md
+	tests/dashboard/run.sh bench $(BENCH)
+
 bench-docker: setup ## what a sandbox costs on each backend, beside the engine's own commands
 	python3 bench/docker.py $(BENCH)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes everything that is handed out, into target/packages: a tarball, a Debian package, an MCP bundle and the entry of
-# the MCP registry.
+# Makes everything that is handed out, into target/packages: a tarball, a Debian package, an MCP bundle, and the entries
+# of the registries of MCP servers and of ACP agents. packaging/docker/build.sh makes the container image.
 #
 #   scripts/package.sh
 #
@@ -56,8 +56,14 @@ debian() {
     install -D -m 644 "$work/completion.zsh" "$root/usr/share/zsh/vendor-completions/_belljar"
     install -D -m 644 "$work/completion.fish" "$root/usr/share/fish/vendor_completions.d/belljar.fish"
     install -D -m 644 packaging/systemd/belljar.service "$root/lib/systemd/system/belljar.service"
+    install -D -m 644 packaging/systemd/belljar.default "$root/etc/default/belljar"
+    gzip -9nc CHANGELOG.md >"$work/changelog.gz"
+    install -D -m 644 "$work/changelog.gz" "$root/usr/share/doc/belljar/changelog.gz"
     install -D -m 644 LICENSE "$root/usr/share/doc/belljar/copyright"
     mkdir -p "$root/DEBIAN"
+    echo /etc/default/belljar >"$root/DEBIAN/conffiles"
+    (cd "$root" && find . -path ./DEBIAN -prune -o -type f -print | LC_ALL=C sort | sed 's|^\./||' | xargs md5sum) >"$root/DEBIAN/md5sums"
+    install -m 755 packaging/debian/* "$root/DEBIAN"
     cat >"$root/DEBIAN/control" <<CONTROL
 Package: belljar
 Version: $version
@@ -94,7 +100,20 @@ registry() {
     sed "s/@VERSION@/$version/g; s/@ARCHITECTURE@/$machine/g; s/@SHA256@/$digest/g" packaging/registry/server.json >"$out/server.json"
 }
 
-for kind in tarball debian bundle registry; do "$kind"; done
+# Of this machine's archive the digest is known.
+agent() {
+    local digest
+    digest=$(sha256sum "$out/belljar-$version-$machine-linux.tar.gz" | cut -d' ' -f1)
+    python3 - "linux-$machine" "$digest" packaging/acp/agent.json >"$out/agent.json" <<'PYTHON'
+import json, sys
+platform, digest, file = sys.argv[1:]
+entry = json.load(open(file))
+entry["distribution"]["binary"][platform]["sha256"] = digest
+print(json.dumps(entry, indent=2))
+PYTHON
+}
+
+for kind in tarball debian bundle registry agent; do "$kind"; done
 (cd "$out" && sha256sum -- * >SHA256SUMS)
 say "in $out:"
 (cd "$out" && du -h -- *)

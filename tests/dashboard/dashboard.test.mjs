@@ -4,8 +4,6 @@ import { after, before, test } from "node:test";
 
 import { openBrowser, openPage, pictures, Server, until } from "./harness.mjs";
 
-const SCRIPT = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
-
 let browser;
 let server;
 before(async () => {
@@ -35,6 +33,49 @@ test("what an agent does appears while somebody looks on", async (t) => {
   await page.locator(".call.failed").getByText("ZeroDivisionError", { exact: false }).first().waitFor();
   clean(page);
   await page.context().close();
+});
+
+test("what an agent leaves behind is seen without asking again", async () => {
+  const id = await context("renewed");
+  const page = await openPage(browser, server.base, `#/c/${id}`);
+  await page.getByText("Empty.").waitFor();
+  await server.call("upload_file", { context_id: id, path: "new.csv", content: "a\n" });
+  await page.getByRole("button", { name: "new.csv" }).waitFor();
+  await page.getByRole("tab", { name: "Variables" }).click();
+  await page.getByText("None yet.").waitFor();
+  await server.call("run_code", { context_id: id, code: "found = [1, 2, 3]" });
+  await page.getByRole("cell", { name: "list (3)" }).waitFor();
+  await server.call("stop_context", { context_id: id });
+  await page.getByText("was stopped").waitFor();
+  clean(page);
+  await page.context().close();
+});
+
+test("a client that does not introduce itself is known by what it is", async () => {
+  const id = await context("nameless");
+  await server.plain("run_code", { context_id: id, code: "1" }, { "User-Agent": "curl/8.5.0" });
+  const { calls } = await server.transcript(id);
+  assert.deepEqual(calls.map(({ client }) => client), ["agent", "curl/8.5.0"]);
+});
+
+test("a page waits for a server that is away", async () => {
+  const brief = await Server.start("--drain");
+  await brief.serve();
+  const { context_id: id } = await brief.call("create_context", { name: "lasting" });
+  const page = await openPage(browser, brief.base, "#/contexts");
+  await page.getByRole("link", { name: "lasting" }).waitFor();
+  brief.process.kill("SIGTERM");
+  await brief.ended;
+  await page.getByText("does not answer").waitFor();
+  [brief.port, brief.settings] = [new URL(brief.base).port, []];
+  await brief.serve();
+  await brief.call("create_context", { name: "afterwards" });
+  await page.getByRole("link", { name: "afterwards" }).waitFor();
+  await page.getByText("● healthy").waitFor();
+  await brief.call("stop_context", { context_id: id });
+  clean(page);
+  await page.context().close();
+  await brief.close();
 });
 
 test("a person steps in with the agent's own variables", async () => {
@@ -137,25 +178,6 @@ test("what went out of a sandbox, and what was not let out", async () => {
   }
 });
 
-test("nothing that a sandbox says becomes markup", async () => {
-  const id = await context("hostile");
-  const page = await openPage(browser, server.base, `#/c/${id}`);
-  await server.call("run_code", { context_id: id, code: `hostile = ${JSON.stringify(SCRIPT)}\nprint(hostile)\n# ${SCRIPT}\nopen("<img src=x onerror=alert(1)>.txt", "w").write(hostile)\nhostile` });
-  await server.call("run_code", { context_id: id, code: `raise ValueError(${JSON.stringify(SCRIPT)})` });
-  await page.locator(".call.failed").first().waitFor();
-  await page.getByRole("button", { name: "⟳" }).click();
-  await page.getByRole("button", { name: "<img src=x" }).click();
-  await page.locator(".preview pre", { hasText: "onerror" }).waitFor();
-  await page.getByRole("tab", { name: "Variables" }).click();
-  await page.getByRole("cell", { name: "onerror" }).waitFor();
-  await page.goto(`${server.base}/#/activity`);
-  await page.locator(".call.failed").first().waitFor();
-  assert.equal(await page.title(), "Belljar");
-  assert.equal(await page.locator("main img[src='x'], main script").count(), 0);
-  clean(page);
-  await page.context().close();
-});
-
 test("the page allows no script but its own", async () => {
   const answer = await fetch(`${server.base}/`);
   const policy = answer.headers.get("content-security-policy");
@@ -168,8 +190,8 @@ test("contexts are found and stopped", async () => {
   await Promise.all(Array.from({ length: 40 }, (_, n) => context(`crowd-${n}`)));
   const page = await openPage(browser, server.base, "#/contexts");
   await page.getByLabel("Search").fill("crowd-17");
-  await page.getByRole("link", { name: "crowd-17" }).waitFor();
-  assert.equal(await page.locator("tbody tr").count(), 1);
+  await page.getByText("1 of ", { exact: false }).waitFor();
+  assert.equal(await page.getByRole("link", { name: "crowd-" }).count(), 1);
   await page.getByRole("button", { name: "Stop" }).click();
   await page.getByText("0 of ", { exact: false }).waitFor();
   const { contexts } = await server.call("list_contexts", {});
@@ -198,7 +220,7 @@ test("every page can be used with the keyboard, and is looked at in both colours
   await page.keyboard.press("Tab");
   assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to the content");
   await page.evaluate(() => document.activeElement.blur());
-  for (const [name, hash, sign] of [["overview", "#/", ".card:nth-child(2) .figure:not(:text('–'))"], ["contexts", "#/contexts", "tbody tr"], ["activity", "#/activity", ".call"], ["tools", "#/tools", "details.card"], ["context", `#/c/${id}`, ".files button"]]) {
+  for (const [name, hash, sign] of [["overview", "#/", ".card:nth-child(2) .figure:not(:text('–'))"], ["contexts", "#/contexts", ".list a"], ["activity", "#/activity", ".call"], ["tools", "#/tools", "details.tool"], ["context", `#/c/${id}`, ".files button"]]) {
     await page.goto(`${server.base}/${hash}`);
     await page.locator(sign).first().waitFor();
     await pictures(page, name);
@@ -209,11 +231,16 @@ test("every page can be used with the keyboard, and is looked at in both colours
     await pictures(page, `context-${tab.toLowerCase()}`);
   }
   await page.setViewportSize({ width: 420, height: 900 });
-  for (const [name, hash] of [["overview", "#/"], ["contexts", "#/contexts"], ["context", `#/c/${id}`]]) {
+  for (const [name, hash, sign] of [["overview", "#/", ".call"], ["contexts", "#/contexts", ".list a"], ["activity", "#/activity", ".call"], ["tools", "#/tools", "details.tool"], ["context", `#/c/${id}`, ".files button"]]) {
     await page.goto(`${server.base}/${hash}`);
-    await page.locator("main .card").first().waitFor();
+    await page.locator(sign).first().waitFor();
     await pictures(page, `narrow-${name}`);
   }
+  await page.getByRole("tab", { name: "Files" }).focus();
+  await page.keyboard.press("ArrowRight");
+  await page.getByRole("tab", { name: "Variables", selected: true }).waitFor();
+  await page.locator(".panel tbody tr").first().waitFor();
+  await pictures(page, "narrow-context-variables");
   clean(page);
   await page.context().close();
 });

@@ -69,6 +69,7 @@ export class Server {
   constructor(home, settings) {
     this.home = home;
     this.settings = settings;
+    this.port = 0;
     this.env = { ...process.env, BELLJAR_HOME: home };
   }
 
@@ -77,8 +78,8 @@ export class Server {
   }
 
   /** A command, with the server and the token that it talks to. */
-  run(line, token = "", code = 0) {
-    const env = { ...this.env, BELLJAR_URL: this.base ?? "", BELLJAR_TOKEN: token };
+  run(line, token = "", code = 0, more = {}) {
+    const env = { ...this.env, BELLJAR_URL: this.base ?? "", BELLJAR_TOKEN: token, ...more };
     for (const name of ["DISPLAY", "WAYLAND_DISPLAY"]) delete env[name];
     const ran = spawnSync(BELLJAR, line, { env, encoding: "utf8", timeout: PATIENCE });
     if (ran.status !== code) throw new Error(`${line.join(" ")}: ${ran.status} ${ran.error ?? ""} ${ran.stdout} ${ran.stderr}`);
@@ -92,7 +93,7 @@ export class Server {
   }
 
   async serve() {
-    const process = spawn(BELLJAR, ["serve", "--port", "0", "--log", "info", ...this.settings], { env: this.env, stdio: ["ignore", "ignore", "pipe"] });
+    const process = spawn(BELLJAR, ["serve", "--port", String(this.port), "--log", "info", ...this.settings], { env: this.env, stdio: ["ignore", "ignore", "pipe"] });
     this.process = process;
     this.ended = new Promise((done) => { process.on("exit", done); });
     let log = "";
@@ -112,6 +113,12 @@ export class Server {
     const { result, error } = await this.ask(tool, given, token);
     if (error) throw new Error(error.message);
     return result.structuredContent;
+  }
+
+  /** The simplest request there is, as `curl` sends it. */
+  async plain(tool, given, headers = {}) {
+    const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: tool, arguments: given } });
+    return (await fetch(`${this.base}/mcp`, { method: "POST", headers: { "Content-Type": "application/json", ...headers }, body })).json();
   }
 
   /** What was called in a context. */
@@ -166,13 +173,14 @@ export async function pictures(page, name) {
   }
 }
 
-/** A page whose script errors fail the test. */
-export async function openPage(browser, base, path = "") {
+/** A page whose script errors fail the test. `first` runs in it before its own scripts do. */
+export async function openPage(browser, base, path = "", first = null) {
   const page = await (await browser.newContext({ viewport: { width: 1280, height: 900 } })).newPage();
   page.setDefaultTimeout(PATIENCE);
   page.problems = [];
   page.on("pageerror", (error) => page.problems.push(error.message));
   page.on("dialog", (dialog) => dialog.accept());
+  if (first) await page.addInitScript(first);
   await page.goto(`${base}/${path}`);
   return page;
 }

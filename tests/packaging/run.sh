@@ -27,6 +27,13 @@ speaks() {
     printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}' |
         "$1" mcp --pool-size 0 2>/dev/null | head -n 1 | grep -q '"name":"belljar"'
 }
+# every_page DIRECTORY: whether each has a title and a name that `apropos` finds.
+every_page() {
+    local page
+    for page in "$1"/*.gz; do
+        gzip -dc "$page" | grep -q '^\.SH NAME' && gzip -dc "$page" | grep -q '^\.TH ' || { echo "$page"; return 1; }
+    done
+}
 says_version() { [ "$("$1" --version | cut -d' ' -f2)" = "$version" ]; }
 
 check "checksums" sha256sum -c SHA256SUMS
@@ -46,12 +53,18 @@ check "deb: version" says_version "$root/deb/usr/bin/belljar"
 check "deb: answers" speaks "$root/deb/usr/bin/belljar"
 check "deb: a page for every command" test -f "$root/deb/usr/share/man/man1/belljar-serve.1.gz"
 check "deb: completions for bash" bash -n "$root/deb/usr/share/bash-completion/completions/belljar"
+check "deb: what was changed in its settings stays" grep -qx /etc/default/belljar <(dpkg-deb --info ./*.deb conffiles)
+check "deb: its sums are right" sh -c 'cd "$1" && md5sum -c --quiet var/lib/dpkg/info/belljar.md5sums' - "$root/deb"
+check "deb: changelog and copyright" test -s "$root/deb/usr/share/doc/belljar/changelog.gz" -a -s "$root/deb/usr/share/doc/belljar/copyright"
+check "deb: every page of the manual is read by man" every_page "$root/deb/usr/share/man/man1"
+check "deb: nothing in it may be written by others" test -z "$(dpkg-deb --contents ./*.deb | awk 'substr($1, 9, 1) == "w" || $2 != "root/root"')"
 if command -v systemd-analyze >/dev/null 2>&1; then
     sed "s|/usr/bin/belljar|$root/deb/usr/bin/belljar|" "$root/deb/lib/systemd/system/belljar.service" >"$root/belljar.service"
     check "deb: systemd understands the unit" systemd-analyze verify --man=no "$root/belljar.service"
 fi
+mkdir -p "$root/deb/var/lib/belljar/serve"
 check "deb: is removed without a trace" dpkg --root="$root/deb" --force-not-root --force-script-chrootless --log="$root/log" -P belljar
-check "deb: nothing is left" test ! -e "$root/deb/usr/bin/belljar"
+check "deb: nothing is left" test ! -e "$root/deb/usr/bin/belljar" -a ! -e "$root/deb/etc/default/belljar" -a ! -e "$root/deb/var/lib/belljar"
 
 python3 -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extractall(sys.argv[2])' belljar-*.mcpb "$root/mcpb"
 chmod +x "$root/mcpb/server/belljar"
@@ -70,5 +83,24 @@ assert package["fileSha256"] == hashlib.sha256(bundle.read_bytes()).hexdigest()
 assert package["identifier"].endswith(bundle.name), package["identifier"]
 assert entry["version"] in bundle.name and "@" not in json.dumps(entry)
 assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", entry["name"]) and len(entry["description"]) <= 100
+# What the schema of 2025-12-11 asks for, and nothing that it does not know.
+assert set(entry) == {"$schema", "name", "title", "description", "repository", "version", "packages"}, set(entry)
+assert set(package) == {"registryType", "identifier", "fileSha256", "transport"} and package["transport"] == {"type": "stdio"}
+assert re.fullmatch("[a-f0-9]{64}", package["fileSha256"]) and set(entry["repository"]) == {"url", "source"}
+PYTHON
+
+# As an editor would: fetch the archive, unpack it, start the command.
+check "agent: the entry starts what is in the archive" python3 - "$root" <<'PYTHON'
+import hashlib, json, pathlib, platform, subprocess, sys, tarfile
+entry = json.loads(pathlib.Path("agent.json").read_text())
+target = entry["distribution"]["binary"][f"linux-{platform.machine()}"]
+archive = pathlib.Path(target["archive"].rsplit("/", 1)[1])
+assert target["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+home = pathlib.Path(sys.argv[1], "agent")
+tarfile.open(archive).extractall(home, filter="data")
+hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1, "clientCapabilities": {}}}
+said = subprocess.run([target["cmd"], *target["args"]], cwd=home, input=json.dumps(hello) + "\n", capture_output=True, text=True, timeout=120)
+answer = json.loads(said.stdout.splitlines()[0])
+assert answer["result"]["protocolVersion"] == 1, said
 PYTHON
 exit "$failed"

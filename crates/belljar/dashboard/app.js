@@ -1,7 +1,8 @@
 // Which page is shown, to whom, in which colours.
 
 import { h, problem } from "./view.js";
-import { activity, contextsPage, overview, toolsPage } from "./page.js";
+import { activity, overview, toolsPage } from "./page.js";
+import { contextsPage } from "./contexts.js";
 import { contextPage } from "./context.js";
 import { auditPage, hubPage } from "./operator.js";
 import * as server from "./server.js";
@@ -9,6 +10,8 @@ import * as server from "./server.js";
 const main = document.getElementById("main");
 const leave = document.getElementById("leave");
 let left = new AbortController();
+/** Seconds in which a server may still be getting ready. */
+const STARTING = 60;
 
 async function route() {
   left.abort();
@@ -100,8 +103,10 @@ async function watchHealth() {
     try {
       const health = await (await fetch("/health")).json();
       const well = health.status === "healthy";
-      status.className = well ? "good" : "bad";
-      status.textContent = well ? "● healthy" : `● ${health.reason ?? "unhealthy"}`;
+      const starting = !well && health.uptime < STARTING && !health.checks.pool.interpreter_ready;
+      status.className = well ? "good" : starting ? "busy" : "bad";
+      status.textContent = well ? "● healthy" : starting ? "● starting" : `● ${health.reason ?? "unhealthy"}`;
+      status.title = health.reason ?? "";
     } catch {
       status.className = "bad";
       status.textContent = "● the server does not answer";

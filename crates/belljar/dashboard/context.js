@@ -2,17 +2,18 @@
 
 import { ago, h, problem, setText } from "./view.js";
 import { browserPanel } from "./browser.js";
-import { contexts, every, liveCalls, stopButton } from "./page.js";
+import { every, liveCalls, oneContext, stopButton } from "./page.js";
 import { filesPanel, limitsPanel, networkPanel, processesPanel, terminalPanel, variablesPanel } from "./panels.js";
 import * as server from "./server.js";
 
 const SHOWN = 100;
-/** What needs more room than the calls. */
-const WIDE = ["Terminal", "Processes", "Network", "Browser"];
+/** What was done may have changed what a panel shows, but nobody reads faster than this. */
+const OFTEN = 300;
 
 export async function contextPage(main, signal, id) {
   const offered = await server.tools();
-  const found = (await contexts()).find((context) => [context.context_id, context.name].includes(id));
+  // Calls may have used its name.
+  const found = await oneContext(id) ?? (await server.get("/contexts")).contexts.find(({ name }) => name === id);
   if (!found) {
     main.replaceChildren(h("h1", {}, "No such context"), h("p", {}, "It may have been stopped. ", h("a", { href: "#/contexts" }, "What there is"), "."));
     return;
@@ -20,7 +21,7 @@ export async function contextPage(main, signal, id) {
   const context = found.context_id;
   const { language } = found;
   const facts = h("p", { class: "quiet" });
-  const panels = h("div", { class: "panel" });
+  const panels = h("div", { class: "panel", role: "tabpanel" });
   const calls = h("div", {});
   const tabs = [
     ["Files", "list_files", () => filesPanel(context)],
@@ -36,29 +37,44 @@ export async function contextPage(main, signal, id) {
   const show = (name) => {
     shown.abort();
     shown = new AbortController();
-    for (const tab of bar.children) tab.setAttribute("aria-selected", String(tab.textContent === name));
-    columns.classList.toggle("wide", WIDE.includes(name));
+    for (const tab of bar.children) {
+      tab.setAttribute("aria-selected", String(tab.textContent === name));
+      tab.tabIndex = tab.textContent === name ? 0 : -1;
+    }
+    panels.setAttribute("aria-label", name);
     panels.replaceChildren(tabs.find(([tab]) => tab === name)[2](shown.signal));
   };
-  const bar = h("div", { class: "tabs", role: "tablist" }, tabs.map(([name]) => h("button", { type: "button", role: "tab", onclick: () => show(name) }, name)));
-  const columns = h("div", { class: "columns" },
-    h("div", {}, offered.has("run_code") ? runBox(context, language) : null, h("section", { class: "card" }, h("h2", {}, "Transcript"), calls)),
-    h("section", { class: "card" }, bar, panels));
+  // As everywhere: the arrows go from tab to tab, Tab goes on to what is shown.
+  const walk = (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const at = [...bar.children].indexOf(document.activeElement);
+    if (!step || at < 0) return;
+    const next = bar.children[(at + step + tabs.length) % tabs.length];
+    next.focus();
+    show(next.textContent);
+  };
+  const bar = h("div", { class: "tabs", role: "tablist", onkeydown: walk }, tabs.map(([name]) => h("button", { type: "button", role: "tab", onclick: () => show(name) }, name)));
   main.replaceChildren(
-    h("div", { class: "row" }, h("h1", { class: "grow" }, found.name || context), stopButton(context, offered, async () => { location.hash = "#/contexts"; })),
-    facts, columns);
+    h("div", { class: "row title" }, h("h1", { class: "grow" }, found.name || context), stopButton(context, offered, async () => { location.hash = "#/contexts"; })),
+    facts,
+    h("div", { class: "columns even" },
+      h("div", {}, offered.has("run_code") ? runBox(context, language) : null, h("section", { class: "card" }, h("h2", {}, "Transcript"), calls)),
+      h("section", { class: "card" }, bar, panels)));
   if (tabs.length) show(tabs[0][0]);
   const describe = (now) => { setText(facts, `${language} · ${context} · made ${ago(now.created_at)} ago · last used ${ago(now.last_used)} ago${now.description ? ` · ${now.description}` : ""}`); };
   describe(found);
-  const mine = (entry) => [context, found.name].includes(entry.sandbox);
-  await Promise.all([
-    liveCalls(calls, SHOWN, mine, signal, "", language, false),
-    every(3000, signal, async () => {
-      const now = (await contexts()).find((other) => other.context_id === context);
-      if (now) describe(now);
-      else facts.textContent = `${context} was stopped`;
-    }),
-  ]);
+  let soon = null;
+  const mine = (entry) => {
+    if (![context, found.name].includes(entry.sandbox)) return false;
+    if (entry.outcome !== "running") soon ??= setTimeout(() => { soon = null; if (!signal.aborted) panels.firstElementChild?.again?.(); }, OFTEN);
+    return true;
+  };
+  const live = liveCalls(calls, SHOWN, mine, signal, { language, link: false });
+  await Promise.all([live.ended, every(3000, signal, async () => {
+    const now = await oneContext(context);
+    if (now) describe(now);
+    else facts.replaceChildren(`${context} was stopped. `, h("a", { href: "#/contexts" }, "What there is"), ".");
+  })]);
 }
 
 function runBox(context, language) {
@@ -80,5 +96,5 @@ function runBox(context, language) {
   };
   const button = h("button", { type: "button", class: "main", onclick: run }, "Run");
   source.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run(); });
-  return h("section", { class: "card" }, source, h("div", { class: "row" }, button, said));
+  return h("section", { class: "card" }, source, h("div", { class: "row last" }, button, said));
 }

@@ -8,7 +8,7 @@ const STATES = { ready: "good", down: "bad", failed: "bad" };
 
 export async function hubPage(main, signal) {
   const body = h("tbody", {});
-  const tools = h("div", {});
+  const tools = h("section", { class: "card tools" });
   const said = h("div", {});
   const search = h("input", { type: "search", placeholder: "Search tools", "aria-label": "Search", class: "grow" });
   const count = h("span", { class: "quiet", role: "status" });
@@ -17,7 +17,7 @@ export async function hubPage(main, signal) {
     const word = search.value.toLowerCase();
     const found = Object.keys(origins).filter((name) => offered.has(name) && `${name} ${offered.get(name).description}`.toLowerCase().includes(word));
     setText(count, `${found.length} of ${Object.keys(origins).length} tools`);
-    tools.replaceChildren(...found.map((name) => toolView(offered.get(name))));
+    tools.replaceChildren(...(found.length ? found.map((name) => toolView(offered.get(name))) : [h("p", { class: "quiet" }, "None.")]));
   };
   let last = [{}, new Map()];
   search.addEventListener("input", () => draw(...last));
@@ -45,10 +45,12 @@ export async function hubPage(main, signal) {
     ...["Server", "By", "State", "Calls itself", "Protocol"].map((name) => h("th", {}, name)),
     ...["Tools", "Calls", "Connections"].map((name) => h("th", { class: "number" }, name)), h("th", {}, "Trouble"))), body), said),
   h("div", { class: "row" }, search, count), tools);
-  await every(2000, signal, look);
+  await every(1000, signal, look);
 }
 
-const COLUMNS = ["seq", "time", "event", "caller", "method", "tool", "sandbox", "outcome", "ms"];
+/** Field of a record, heading. */
+const COLUMNS = Object.entries({ seq: "No.", time: "Time", event: "Event", caller: "Caller", method: "Method", tool: "Tool", sandbox: "Sandbox", outcome: "Outcome", ms: "ms" });
+const NUMBERS = ["seq", "ms"];
 
 export async function auditPage(main, signal) {
   const verdict = h("div", {});
@@ -60,10 +62,10 @@ export async function auditPage(main, signal) {
   const draw = () => {
     const word = search.value.toLowerCase();
     const found = records.filter((record) => JSON.stringify(record).toLowerCase().includes(word));
-    body.replaceChildren(...found.toReversed().map((record) => h("tr", { title: JSON.stringify(record, null, 1) }, ...COLUMNS.map((name) => {
+    body.replaceChildren(...found.toReversed().map((record) => h("tr", { title: JSON.stringify(record, null, 1) }, ...COLUMNS.map(([name]) => {
       const value = { time: new Date(record.time).toLocaleString(), tool: record.tool ?? record.reason ?? record.command, sandbox: record.sandbox?.slice(0, 12) }[name] ?? record[name];
       const bad = name === "outcome" && value && value !== "ok";
-      return h("td", { class: `${["seq", "ms"].includes(name) ? "number" : "name"}${bad ? " bad" : ""}` }, value == null ? "" : String(value));
+      return h("td", { class: `${NUMBERS.includes(name) ? "number" : "name"}${bad ? " bad" : ""}` }, value == null ? "" : String(value));
     }))));
   };
   search.addEventListener("input", draw);
@@ -102,6 +104,6 @@ export async function auditPage(main, signal) {
   };
   main.replaceChildren(h("h1", {}, "Audit"), h("section", { class: "card" }, h("div", { class: "row" }, h("h2", { class: "grow" }, "Is it what was written?"), again), verdict, said),
     h("div", { class: "row" }, search),
-    h("section", { class: "card scroll audit" }, h("table", {}, h("thead", {}, h("tr", {}, ...COLUMNS.map((name) => h("th", { class: ["seq", "ms"].includes(name) ? "number" : "" }, name)))), body)));
-  await Promise.all([check(), every(2000, signal, look)]);
+    h("section", { class: "card scroll audit" }, h("table", {}, h("thead", {}, h("tr", {}, ...COLUMNS.map(([name, title]) => h("th", { class: NUMBERS.includes(name) ? "number" : "" }, title)))), body)));
+  await Promise.all([check(), every(1000, signal, look)]);
 }

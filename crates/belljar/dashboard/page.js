@@ -1,37 +1,39 @@
-// The pages about everything: overview, contexts, activity, tools.
+// The pages about everything: overview, activity, tools.
 
 import { ago, bytes, callView, code, h, picture, problem, setText } from "./view.js";
 import * as server from "./server.js";
 
-const MAX_ROWS = 1000;
 const HISTORY = 60;
-/** Calls after which the list of contexts is another one. */
-const CHANGES = ["create_context", "stop_context", "sandbox_create", "sandbox_destroy", "stop_session", "execute_code", "execute_command", "run_code"];
+const NOTHING = "Nothing yet. Calls appear here as they are made.";
 
-/** Asks again every `milliseconds` until the page is left. */
-export function every(milliseconds, signal, look) {
-  const turn = async () => {
-    if (signal.aborted) return;
-    if (!document.hidden) await look();
-    if (!signal.aborted) setTimeout(turn, milliseconds);
-  };
-  return turn();
+/** Asks again every `milliseconds` until the page is left. Once it has worked, a server that is away for a while is waited for. */
+export async function every(milliseconds, signal, look) {
+  await look();
+  while (!signal.aborted) {
+    await server.pause(milliseconds);
+    if (signal.aborted || document.hidden) continue;
+    try {
+      await look();
+    } catch (error) {
+      if (error instanceof server.Denied) return;
+    }
+  }
 }
 
-/** A card with a figure and how it went lately. */
+/** A card with a figure and how it went lately: as the server remembers it, else as long as this page is open. */
 function figure(name, unit = (value) => String(value)) {
   const value = h("div", { class: "figure" }, "–");
   const detail = h("div", { class: "quiet" }, "\u00a0");
   const line = chart();
-  const history = [];
+  const seen = [];
   return {
     card: h("section", { class: "card" }, h("h2", {}, name), value, detail, line.svg),
-    put(now, more = "") {
+    put(now, more, before = null) {
       setText(value, now == null ? "–" : unit(now));
-      setText(detail, more || "\u00a0");
-      history.push(now ?? 0);
-      if (history.length > HISTORY) history.shift();
-      line.draw(history);
+      setText(detail, more);
+      seen.push(now ?? 0);
+      if (seen.length > HISTORY) seen.shift();
+      line.draw(before ?? seen);
     },
   };
 }
@@ -50,36 +52,41 @@ export async function overview(main, signal) {
   main.replaceChildren(h("h1", {}, "Overview"), cards,
     h("div", { class: "columns" },
       h("section", { class: "card" }, h("h2", {}, "Recent calls"), recent),
-      h("section", { class: "card" }, h("h2", {}, "Health"), up, h("div", { class: "scroll" }, h("table", {}, checks)))));
+      h("section", { class: "card" }, h("h2", {}, "Health"), up, h("table", {}, checks))));
   let before = null;
   let heard = 0;
   const draw = async () => {
-    const [view, listed] = await Promise.all([server.get("/overview"), contexts()]);
+    const view = await server.get("/overview");
     const now = performance.now();
+    const past = (of) => view.server?.history.map(of) ?? null;
     const total = view.server?.calls_total ?? heard;
-    own.put(listed.length, `${listed.filter((context) => context.status === "running").length} running`);
-    rate.put(before ? Math.max(0, total - before.total) / ((now - before.at) / 1000) : null, `${view.calls} under way`);
+    own.put(view.contexts.total, `${view.contexts.running} running`);
+    rate.put(before ? Math.max(0, total - before.total) / ((now - before.at) / 1000) : null, `${view.calls} under way`, past((then) => then.calls_per_second));
     before = { total, at: now };
     setText(up, `Version ${view.health.version}, up for ${ago(Date.now() - view.health.uptime * 1000)}`);
     if (view.server) {
       if (!all.card.isConnected) cards.append(all.card, pool.card, memory.card, load.card);
-      all.put(view.server.sandboxes, `of all callers`);
-      pool.put(view.server.pool_available, `of ${view.server.pool_size}`);
-      memory.put(view.server.sandbox_memory_bytes, "of all sandboxes");
-      load.put(view.server.load, `${view.server.processors} processors`);
+      all.put(view.server.sandboxes, "of all callers", past((then) => then.sandboxes));
+      pool.put(view.server.pool_available, `of ${view.server.pool_size}`, past((then) => then.pool_available));
+      memory.put(view.server.sandbox_memory_bytes, "of all sandboxes", past((then) => then.sandbox_memory_bytes));
+      load.put(view.server.load, `${view.server.processors} processors`, past((then) => then.load));
     }
     checks.replaceChildren(...Object.entries(view.health.checks).map(([name, check]) => h("tr", {},
       h("td", {}, name), h("td", { class: check.status === "healthy" ? "good" : "bad" }, check.status),
-      h("td", { class: "quiet wrap" }, detail(check)))));
+      h("td", { class: "quiet wrap" }, DETAILS[name]?.(check) ?? ""))));
   };
-  const calls = liveCalls(recent, 10, (entry) => { heard += entry.outcome === "running" ? 1 : 0; return true; }, signal);
-  await Promise.all([every(1000, signal, draw), calls]);
+  const wanted = (entry) => { heard += entry.outcome === "running" ? 1 : 0; return true; };
+  const calls = liveCalls(recent, 10, wanted, signal, { nothing: () => `${NOTHING} belljar install claude gives Belljar to an agent.` });
+  await Promise.all([every(1000, signal, draw), calls.ended]);
 }
 
-function detail(check) {
-  const shown = Object.entries(check).filter(([key, value]) => key !== "status" && ["number", "boolean"].includes(typeof value));
-  return shown.slice(0, 2).map(([key, value]) => `${key.replaceAll("_", " ")}: ${value}`).join(", ");
-}
+/** What a person wants to know of each check. */
+const DETAILS = {
+  pool: (check) => `${check.session_pool_available} of ${check.session_pool_size} ready`,
+  interpreter: (check) => (check.latency_ms == null ? "" : `answered in ${check.latency_ms} ms`),
+  disk: (check) => `${bytes(check.free_mb * 2 ** 20)} free`,
+  memory: (check) => `${bytes(check.available_mb * 2 ** 20)} free`,
+};
 
 function chart() {
   const make = (name, attributes) => {
@@ -93,6 +100,8 @@ function chart() {
   svg.append(area, line);
   const step = 100 / (HISTORY - 1);
   return { svg, draw(values) {
+    // One point is no line.
+    if (values.length < 2) return;
     const most = Math.max(1, ...values);
     const first = HISTORY - values.length;
     const points = values.map((value, index) => `${((first + index) * step).toFixed(1)} ${(29 - (value / most) * 27).toFixed(1)}`);
@@ -101,69 +110,9 @@ function chart() {
   } };
 }
 
-export async function contexts() {
-  return (await server.get("/contexts")).contexts;
-}
-
-export async function contextsPage(main, signal) {
-  const search = h("input", { type: "search", placeholder: "Search by name, id, language or status", "aria-label": "Search", class: "grow" });
-  const count = h("span", { class: "quiet", role: "status" });
-  const body = h("tbody", {});
-  const offered = await server.tools();
-  const rows = new Map();
-  let listed = [];
-  const draw = () => {
-    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const fits = (context) => {
-      const text = `${context.name} ${context.context_id} ${context.language} ${context.status} ${context.description}`.toLowerCase();
-      return words.every((word) => text.includes(word));
-    };
-    const found = listed.filter(fits);
-    setText(count, found.length > MAX_ROWS ? `${MAX_ROWS} of ${found.length} shown` : `${found.length} of ${listed.length}`);
-    const shown = found.slice(0, MAX_ROWS).map((context) => {
-      if (!rows.has(context.context_id)) rows.set(context.context_id, contextRow(context, offered, look));
-      const row = rows.get(context.context_id);
-      row.put(context);
-      return row.line;
-    });
-    // Rows that stay are left where they are: somebody may be about to press a button in one.
-    if (shown.length !== body.childElementCount || shown.some((line, index) => body.children[index] !== line)) body.replaceChildren(...shown);
-  };
-  const timed = (name, work) => {
-    const start = performance.now();
-    const end = () => { body.getBoundingClientRect(); performance.measure(name, { start, end: performance.now() }); };
-    return Promise.resolve(work()).then(end);
-  };
-  const look = () => timed("contexts-listed", async () => {
-    listed = await contexts();
-    const alive = new Set(listed.map((context) => context.context_id));
-    for (const id of rows.keys()) if (!alive.has(id)) rows.delete(id);
-    await timed("contexts-drawn", draw);
-  });
-  search.addEventListener("input", () => timed("contexts-filtered", draw));
-  main.replaceChildren(h("h1", {}, "Contexts"), h("div", { class: "row" }, search, count),
-    h("section", { class: "card scroll" }, h("table", { class: "list" },
-      h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", { class: "extra" }, "Language"), h("th", {}, "Status"),
-        ...["Processor", "Memory", "Age"].map((name) => h("th", { class: "number extra" }, name)), h("th", { class: "number" }, "Last used"), h("th", {}, ""))), body)));
-  search.focus();
-  let soon;
-  const changed = (entry) => {
-    if (!CHANGES.includes(entry.tool)) return;
-    clearTimeout(soon);
-    soon = setTimeout(() => { if (!signal.aborted) look().catch(() => {}); }, 150);
-  };
-  await Promise.all([every(5000, signal, look), server.follow(changed, () => {}, signal)]);
-}
-
-function contextRow(context, offered, then) {
-  const cells = ["extra", "", "number extra", "number extra", "number extra", "number"].map((kind) => h("td", { class: kind }));
-  const name = h("a", { href: `#/c/${encodeURIComponent(context.context_id)}` }, context.name || context.context_id);
-  const line = h("tr", {}, h("td", { class: "name", title: context.description || context.context_id }, name), ...cells, h("td", {}, stopButton(context.context_id, offered, then)));
-  return { line, put(now) {
-    const values = [now.language, now.status, now.cpu_seconds == null ? "–" : `${now.cpu_seconds.toFixed(1)} s`, now.memory_bytes == null ? "–" : bytes(now.memory_bytes), ago(now.created_at), ago(now.last_used)];
-    cells.forEach((cell, index) => setText(cell, values[index]));
-    cells[1].className = now.status === "running" ? "busy" : "";
-  } };
+/** One context with what it may use and does use; `undefined` if there is none. */
+export async function oneContext(id) {
+  return (await server.get(`/contexts?context=${encodeURIComponent(id)}`)).contexts[0];
 }
 
 export function stopButton(id, offered, then) {
@@ -182,8 +131,10 @@ export function stopButton(id, offered, then) {
   return button;
 }
 
-/** Keeps the newest calls that `wanted` accepts in `place`, newest first. */
-export async function liveCalls(place, most, wanted, signal, query = "", language = "python", link = true) {
+/** Keeps the newest calls that `wanted` accepts in `place`, newest first. `again` asks it of all of them anew. */
+export function liveCalls(place, most, wanted, signal, { language = "python", link = true, nothing = () => NOTHING } = {}) {
+  /** What comes while all of them are asked for: the answer may be older. */
+  let late = null;
   const put = (entry) => {
     if (entry.client === server.QUIET || !wanted(entry)) return;
     const view = callView(entry, language, link);
@@ -193,38 +144,52 @@ export async function liveCalls(place, most, wanted, signal, query = "", languag
     place.querySelector(".none")?.remove();
     while (place.childElementCount > most) place.lastElementChild.remove();
   };
-  const all = async () => {
-    const { calls } = await server.get(`/transcript${query}`);
+  const again = async () => {
+    const since = [];
+    late = since;
+    const { calls } = await server.get("/transcript");
+    if (late === since) late = null;
     place.replaceChildren();
-    calls.slice(-most).forEach(put);
-    if (!place.childElementCount) place.append(h("p", { class: "quiet none" }, "Nothing yet. Calls appear here as they are made."));
+    calls.filter((entry) => entry.client !== server.QUIET && wanted(entry)).slice(-most).forEach(put);
+    since.forEach(put);
+    if (!place.childElementCount) place.append(h("p", { class: "quiet none" }, nothing()));
   };
-  await server.follow(put, () => { all().catch(() => {}); }, signal);
+  const heard = (entry) => {
+    late?.push(entry);
+    put(entry);
+  };
+  const ended = server.follow(heard, () => { again().catch(() => {}); }, signal);
+  return { again, ended };
 }
 
 export async function activity(main, signal) {
   const place = h("div", {});
-  const filter = h("input", { type: "search", placeholder: "Only tools whose name contains…", "aria-label": "Filter", class: "grow" });
-  filter.addEventListener("input", () => {
-    for (const view of place.children) view.hidden = !(view.querySelector("strong")?.textContent ?? "").includes(filter.value);
-  });
+  const filter = h("input", { type: "search", placeholder: "Only calls that contain…", "aria-label": "Filter", class: "grow" });
   main.replaceChildren(h("h1", {}, "Activity"), h("div", { class: "row" }, filter), h("section", { class: "card" }, place));
-  await liveCalls(place, 200, () => true, signal);
+  const text = (entry) => `${entry.tool} ${entry.sandbox ?? ""} ${entry.client} ${entry.outcome} ${JSON.stringify(entry.arguments)}`.toLowerCase();
+  const calls = liveCalls(place, 200, (entry) => text(entry).includes(filter.value.toLowerCase()), signal, { nothing: () => (filter.value ? "None fits." : NOTHING) });
+  filter.addEventListener("input", () => { calls.again().catch(() => {}); });
+  await calls.ended;
 }
 
 export async function toolsPage(main) {
   const offered = [...(await server.tools()).values()];
-  const list = h("div", {});
-  const search = h("input", { type: "search", placeholder: "Search", "aria-label": "Search", class: "grow" });
+  const list = h("section", { class: "card tools" });
+  const count = h("span", { class: "quiet", role: "status" });
+  const search = h("input", { type: "search", placeholder: "Search names and descriptions", "aria-label": "Search", class: "grow" });
   const draw = () => {
     const word = search.value.toLowerCase();
     const found = offered.filter((tool) => `${tool.name} ${tool.description}`.toLowerCase().includes(word));
-    list.replaceChildren(...found.map(toolView));
+    setText(count, `${found.length} of ${offered.length}`);
+    list.replaceChildren(...(found.length ? found.map(toolView) : [h("p", { class: "quiet" }, "None fits.")]));
   };
   search.addEventListener("input", draw);
-  main.replaceChildren(h("h1", {}, `Tools (${offered.length})`), h("div", { class: "row" }, search), list);
+  main.replaceChildren(h("h1", {}, "Tools"), h("div", { class: "row" }, search, count), list);
   draw();
 }
+
+/** The first sentence. */
+const gist = (text) => /^.*?[.!?](?=\s|$)/s.exec(text)?.[0] ?? text;
 
 /** What a tool is, and a form to try it. */
 export function toolView(tool) {
@@ -242,8 +207,9 @@ export function toolView(tool) {
     }
     button.disabled = false;
   } }, "Call");
-  return h("details", { class: "card" }, h("summary", {}, h("strong", {}, tool.name), " ", h("span", { class: "quiet" }, tool.title ?? "")),
-    h("p", {}, tool.description ?? ""),
+  const about = tool.description ?? tool.title ?? "";
+  return h("details", { class: "tool" }, h("summary", {}, h("strong", {}, tool.name), h("span", { class: "quiet" }, gist(about))),
+    h("p", {}, about),
     h("details", {}, h("summary", { class: "quiet" }, "arguments"), code(JSON.stringify(tool.inputSchema.properties ?? {}, null, 2), "")),
     input, h("div", { class: "row" }, button), result);
 }

@@ -1,11 +1,14 @@
 // What there is to see in one context, beside its calls.
 
 import { bytes, h, picture, problem, setText } from "./view.js";
-import { contexts, every } from "./page.js";
+import { every, oneContext } from "./page.js";
 import * as server from "./server.js";
 
 const MAX_PREVIEW = 200_000;
 const MAX_TERMINAL = 200_000;
+
+/** A panel that looks again when something was done in its context. */
+const renewed = (panel, again) => Object.assign(panel, { again });
 
 export function filesPanel(context) {
   const list = h("ul", { class: "files" });
@@ -59,7 +62,7 @@ export function filesPanel(context) {
   const up = h("button", { type: "button", onclick: () => open(here.split("/").slice(0, -1).join("/") || "/workspace") }, "↑");
   const again = h("button", { type: "button", title: "Read again", onclick: () => open(here) }, "⟳");
   open(here);
-  return h("div", {}, h("div", { class: "row" }, up, where, again), list, h("div", { class: "row" }, chosen), preview);
+  return renewed(h("div", {}, h("div", { class: "row" }, up, where, again), list, h("div", { class: "row" }, chosen), preview), () => open(here));
 }
 
 async function encoded(file) {
@@ -82,11 +85,14 @@ function download(name, file) {
 
 const LIST = {
   python: `
-import json
+import json, reprlib
+short = reprlib.Repr()
+short.maxstring = short.maxother = short.maxlong = 120
+short.maxlist = short.maxtuple = short.maxdict = short.maxset = short.maxfrozenset = short.maxdeque = short.maxarray = 20
 def about(value):
     shape = getattr(value, "shape", None)
     size = " × ".join(map(str, shape)) if isinstance(shape, tuple) else len(value) if hasattr(value, "__len__") else ""
-    return [type(value).__name__, str(size), repr(value)[:120]]
+    return [type(value).__name__, str(size), short.repr(value)[:120]]
 hidden = ("In", "Out", "exit", "quit", "get_ipython", "open")
 rows = []
 for name, value in list(space.items()):
@@ -146,20 +152,22 @@ export function variablesPanel(context, language) {
     }
   };
   const look = async () => {
-    said.replaceChildren(h("p", { class: "quiet" }, "Looking…"));
     try {
       const rows = JSON.parse(await run(language === "python" ? python(LIST.python) : LIST.javascript));
       body.replaceChildren(...rows.map(([name, kind, size, shown]) => h("tr", {},
         h("td", {}, h("button", { type: "button", class: "plain", onclick: () => show(name) }, name)),
         h("td", { class: "quiet" }, size ? `${kind} (${size})` : kind), h("td", { class: "name" }, shown))));
-      said.replaceChildren(rows.length ? "" : h("p", { class: "quiet" }, "None yet."));
+      said.replaceChildren(...(rows.length ? [] : [h("p", { class: "quiet" }, "None yet.")]));
     } catch (error) {
       said.replaceChildren(problem(error));
     }
   };
+  said.replaceChildren(h("p", { class: "quiet" }, "Looking…"));
   look();
-  return h("div", {}, h("div", { class: "row" }, h("button", { type: "button", onclick: look }, "Look again")), h("div", { class: "scroll" }, h("table", {}, body)), said, value);
+  return renewed(h("div", {}, h("div", { class: "scroll" }, h("table", {}, heading("Name", "Kind", "Value"), body)), said, value), look);
 }
+
+const heading = (...names) => h("thead", {}, h("tr", {}, names.map((name) => h("th", {}, name))));
 
 /** A shell that lives in the sandbox as long as this panel does. */
 export function terminalPanel(context, signal) {
@@ -217,18 +225,18 @@ export function terminalPanel(context, signal) {
   return h("div", {}, screen, h("div", { class: "row" }, line));
 }
 
-/** All that the kernel tells of processes and of what the disks hold, in one go. */
-const SURVEY = "getconf PAGESIZE; getconf CLK_TCK; cat /proc/uptime; cat /proc/[0-9]*/stat 2>/dev/null; echo =; head -v -c 300 /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '; echo; echo =; df -kP /workspace /tmp 2>/dev/null";
+/** All that the kernel tells of processes and of what the disks hold, in one go; first who asks, which is not shown. */
+const SURVEY = "echo $$; getconf PAGESIZE; getconf CLK_TCK; cat /proc/uptime; cat /proc/[0-9]*/stat 2>/dev/null; echo =; head -v -c 300 /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '; echo; echo =; df -kP /workspace /tmp 2>/dev/null";
 
 async function survey(context) {
   const { stdout } = await server.call("execute_command", { session_id: context, command: SURVEY }, server.QUIET);
   const [stats, lines, disks] = stdout.split("\n=\n");
-  const [page, tick, uptime, ...all] = stats.split("\n");
+  const [self, page, tick, uptime, ...all] = stats.split("\n");
   const commands = new Map([...(lines ?? "").matchAll(/==> \/proc\/(\d+)\/cmdline <==\n(.*)/g)].map(([, id, line]) => [id, line.trim()]));
   const processes = all.map((line) => {
     const [, id, name, rest] = /^(\d+) \((.*)\) (.*)$/.exec(line) ?? [];
-    if (!id) return null;
-    const field = rest.split(" ");
+    const field = rest?.split(" ") ?? [];
+    if (!id || id === self || field[1] === self) return null;
     const used = (Number(field[11]) + Number(field[12])) / Number(tick);
     const age = Number(uptime.split(" ")[0]) - Number(field[19]) / Number(tick);
     return { id: Number(id), state: field[0], command: commands.get(id) || name, used, age, memory: Number(field[21]) * Number(page) };
@@ -261,7 +269,7 @@ export function processesPanel(context, signal) {
     }
     await look();
   };
-  every(3000, signal, look);
+  every(1000, signal, look);
   return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { class: "number" }, "Id"), h("th", {}, "Command"),
     h("th", { class: "number" }, "Processor"), h("th", { class: "number" }, "Memory"), h("th", {}, ""))), body), said);
 }
@@ -284,7 +292,7 @@ export function networkPanel(context, signal) {
       said.replaceChildren(problem(error));
     }
   };
-  every(2000, signal, look);
+  every(1000, signal, look);
   return h("div", {}, facts, h("div", { class: "scroll" }, h("table", {}, body)), said);
 }
 
@@ -297,7 +305,7 @@ export function limitsPanel(context, offered, signal) {
     h("td", { class: "number" }, `${used == null ? "–" : unit(used)} of ${unit(most)}`));
   const look = async () => {
     try {
-      const now = (await contexts()).find((other) => other.context_id === context);
+      const now = await oneContext(context);
       if (!now) return;
       const inside = offered.has("execute_command") ? await survey(context) : { processes: null, mounts: [] };
       const at = performance.now();
@@ -314,6 +322,6 @@ export function limitsPanel(context, offered, signal) {
       said.replaceChildren(problem(error));
     }
   };
-  every(2000, signal, look);
+  every(1000, signal, look);
   return h("div", {}, h("div", { class: "scroll" }, h("table", {}, body)), said);
 }

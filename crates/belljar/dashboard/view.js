@@ -26,7 +26,7 @@ const MAX_COLOURED = 20_000;
 
 export function code(text, language) {
   const pre = h("pre", {});
-  const tokens = TOKENS[language];
+  const tokens = Object.hasOwn(TOKENS, language) ? TOKENS[language] : null;
   if (!tokens || text.length > MAX_COLOURED) {
     pre.textContent = text;
     return pre;
@@ -73,6 +73,17 @@ export function picture(mime, data, alt) {
   return PICTURES.includes(mime) && /^[A-Za-z0-9+/=]*$/.test(data) ? h("img", { src: `data:${mime};base64,${data}`, alt }) : null;
 }
 
+/** Whatever another server or a sandbox put there, as text: its objects may not even have a `toString`. */
+const words = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+
+/** One line of what an object holds, for a look in passing. */
+function brief(values) {
+  const shown = ([key, value]) => `${key}: ${words(value)}`;
+  return Object.entries(values).map(shown).join(", ").replace(/\s+/g, " ").slice(0, 300);
+}
+
+const folded = (name, values) => h("details", {}, h("summary", { class: "brief" }, h("span", { class: "quiet" }, `${name} `), brief(values)), code(JSON.stringify(values, null, 2), ""));
+
 /** One call: what was asked, what came of it. */
 export function callView(entry, language, link = true) {
   const failed = !["ok", "running"].includes(entry.outcome);
@@ -80,37 +91,48 @@ export function callView(entry, language, link = true) {
   const given = { ...entry.arguments };
   const asked = ["code", "command", "input"].find((name) => typeof given[name] === "string");
   const text = asked === "command" ? [given.command, ...(Array.isArray(given.args) ? given.args : [])].join(" ") : given[asked] ?? "";
-  const did = Array.isArray(given.did) ? given.did.map(String) : null;
+  const did = Array.isArray(given.did) ? given.did.map(words) : null;
   for (const known of ["code", "command", "args", "input", "did", "context_id", "session_id", "sandbox_id"]) delete given[known];
   const spoken = given.language ?? (given.template === "node" ? "javascript" : given.template) ?? language;
-  const view = h("article", { class: `call ${state}`, "data-number": entry.number },
+  const about = [entry.client, entry.milliseconds == null ? null : took(entry.milliseconds)].filter(Boolean).map((part) => `${part} · `).join("");
+  return h("article", { class: `call ${state}`, "data-number": entry.number },
     h("div", { class: "head" },
       h("strong", {}, entry.tool),
       entry.sandbox && link ? h("a", { href: `#/c/${encodeURIComponent(entry.sandbox)}` }, entry.sandbox.slice(0, 12)) : null,
-      h("span", { class: state === "ok" ? "good" : state === "failed" ? "bad" : "busy" }, entry.outcome.replaceAll("_", " ")),
-      h("span", { class: "quiet" }, entry.milliseconds == null ? "" : `${entry.milliseconds} ms`),
-      h("time", { class: "quiet", datetime: entry.at }, new Date(entry.at).toLocaleTimeString()),
-      entry.client ? h("span", { class: "quiet" }, entry.client) : null),
+      h("span", { class: `pill ${state === "ok" ? "good" : state === "failed" ? "bad" : "busy"}` }, entry.outcome.replaceAll("_", " ")),
+      h("span", { class: "quiet about" }, about, h("time", { datetime: entry.at }, new Date(entry.at).toLocaleTimeString()))),
     text ? code(text, asked === "code" ? spoken : "") : null,
     did ? h("ul", { class: "did" }, did.map((line) => h("li", {}, line))) : null,
-    Object.keys(given).length ? h("details", {}, h("summary", { class: "quiet" }, "arguments"), code(JSON.stringify(given, null, 2), "")) : null,
+    Object.keys(given).length ? folded("given", given) : null,
     ...outputs(entry));
-  return view;
+}
+
+const took = (milliseconds) => (milliseconds >= 10_000 ? `${(milliseconds / 1000).toFixed(1)} s` : milliseconds >= 10 ? `${Math.round(milliseconds)} ms` : `${milliseconds} ms`);
+
+/** JSON, or a line for people with JSON below it. */
+function parsed(text) {
+  const end = text.indexOf("\n");
+  for (const [line, rest] of [[null, text], [text.slice(0, end), text.slice(end + 1)]]) {
+    try {
+      const told = JSON.parse(rest);
+      if (told && typeof told === "object") return { line, told };
+    } catch { /* shown as it is */ }
+  }
+  return null;
 }
 
 function outputs(entry) {
-  let told = null;
-  try {
-    told = JSON.parse(entry.text[0] ?? "");
-  } catch { /* text for people, shown as it is */ }
+  const found = parsed(entry.text[0] ?? "");
   const views = [];
-  if (told && typeof told === "object") {
-    if (told.stdout) views.push(code(told.stdout, ""));
-    if (told.result) views.push(code(String(told.result), ""));
-    if (told.stderr) views.push(errorText(told.stderr));
-    if (told.error && !told.stderr) views.push(errorText(told.error.message ?? String(told.error)));
-    for (const note of told.notes ?? []) views.push(h("p", { class: "quiet" }, String(note)));
-    if (!views.length) views.push(h("details", {}, h("summary", { class: "quiet" }, "result"), code(JSON.stringify(told, null, 2), "")));
+  if (found) {
+    const { line, told } = found;
+    if (line) views.push(h("p", { class: "quiet brief" }, line));
+    if (told.stdout) views.push(code(words(told.stdout), ""));
+    if (told.result) views.push(code(words(told.result), ""));
+    if (told.stderr) views.push(errorText(words(told.stderr)));
+    if (told.error && !told.stderr) views.push(errorText(words(told.error.message ?? told.error)));
+    if (Array.isArray(told.notes)) views.push(...told.notes.map((note) => h("p", { class: "quiet" }, words(note))));
+    if (!views.length || (line && views.length === 1)) views.push(folded("told", told));
   } else {
     views.push(...entry.text.filter(Boolean).map((text) => code(text, "")));
   }

@@ -97,6 +97,9 @@ pub(crate) struct InstallArguments {
     /// Show the change, and leave everything as it is
     #[arg(long, conflicts_with = "yes")]
     pub(crate) dry_run: bool,
+    /// Print JSON; nothing is asked, so --yes or --dry-run must say what to do
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -130,6 +133,9 @@ pub(crate) struct RunArguments {
     /// python or javascript; by default what the file's name says, else python
     #[arg(short, long)]
     pub(crate) language: Option<String>,
+    /// Print JSON when it has ended: output, result, figures, exit code, time
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -171,6 +177,9 @@ pub(crate) struct SetupArguments {
     /// Print where the interpreters and packages are, for scripts
     #[arg(long)]
     pub(crate) print: bool,
+    /// Print JSON
+    #[arg(long, conflicts_with = "print")]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -222,6 +231,9 @@ pub(crate) struct AddArguments {
     /// Size of the shared volume, such as 512MB or 2GiB, instead of quota.disk
     #[arg(long, value_name = "SIZE", value_parser = config::parse_size)]
     pub(crate) disk: Option<u64>,
+    /// Print JSON, with the token in it
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -236,6 +248,9 @@ pub(crate) struct RevokeArguments {
     /// One token by its id, or all tokens of a name
     #[arg(value_name = "ID|NAME")]
     pub(crate) which: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]

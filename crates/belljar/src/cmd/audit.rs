@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context, bail};
 use serde_json::Value;
 
+use super::table;
 use crate::{
     audit::{
         chain,
@@ -86,6 +87,7 @@ fn tail(config: &Config, arguments: &TailArguments) -> anyhow::Result<ExitCode> 
             last.pop_front();
         }
     }
+    let width = table::width();
     let mut out = std::io::stdout().lock();
     for line in last {
         let Ok(record) = chain::open(&line) else {
@@ -96,7 +98,7 @@ fn tail(config: &Config, arguments: &TailArguments) -> anyhow::Result<ExitCode> 
             out.write_all(&line)?;
             out.write_all(b"\n")?;
         } else {
-            writeln!(out, "{}", one_line(&record))?;
+            writeln!(out, "{}", table::cut(&one_line(&record), width))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -14,6 +14,7 @@ use belljar_jail::survey::{Finding, Status, survey};
 use belljar_sandbox::{Backend, Kind, Probed, State, selftest};
 use serde::Serialize;
 
+use super::table;
 use crate::{
     backend,
     cli::{DoctorArguments, Profile},
@@ -56,6 +57,10 @@ struct Engine {
 /// What a container has less of than a jail, and says so.
 const WEAKER_IN_CONTAINERS: [&str; 3] = ["user namespace", "built root", "landlock"];
 
+/// Columns of mark and name.
+const BEFORE_DETAIL: usize = 31;
+const LEAST_DETAIL: usize = 20;
+
 /// What others need to let Belljar work, as it is shipped.
 const APPARMOR: &str = include_str!("../../../../packaging/apparmor/belljar");
 const DOCKER: &str = include_str!("../../../../packaging/docker/seccomp.json");
@@ -71,7 +76,11 @@ pub(crate) fn run(config: Config, arguments: DoctorArguments) -> anyhow::Result<
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(examine(&config))?;
-    let text = if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { as_text(&report) };
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        as_text(&report, table::width())
+    };
     std::io::stdout().lock().write_all(text.as_bytes())?;
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -191,7 +200,7 @@ fn browser(sources: &Sources) -> Template {
     Template { name: "browser", status, detail, fix }
 }
 
-fn as_text(report: &Report) -> String {
+fn as_text(report: &Report, width: usize) -> String {
     let mut text = format!("belljar {}\n\nThis machine\n", report.version);
     let mut line = |status: Status, name: &str, detail: &str, fix: Option<&String>| {
         let mark = match status {
@@ -199,9 +208,9 @@ fn as_text(report: &Report) -> String {
             Status::Weaker => "weaker ",
             Status::Missing => "MISSING",
         };
-        text.push_str(&format!("  {mark} {name:<20} {detail}\n"));
+        text.push_str(&described(mark, name, detail, width));
         if let Some(fix) = fix {
-            text.push_str(&format!("          {:<20} fix: {fix}\n", ""));
+            text.push_str(&described("       ", "", &format!("fix: {fix}"), width));
         }
     };
     for finding in &report.layers {
@@ -216,11 +225,11 @@ fn as_text(report: &Report) -> String {
         (false, Kind::Docker) => "MISSING",
         (false, Kind::Local) => "-      ",
     };
-    text.push_str(&format!("  {mark} {:<20} {}\n", "container engine", report.docker.detail));
+    text.push_str(&described(mark, "container engine", &report.docker.detail, width));
     text.push_str(&format!("\nAttack from inside a real sandbox of the {} backend\n", report.backend));
     for probed in &report.escape_test {
         let mark = if probed.held { "held   " } else { "BROKEN " };
-        text.push_str(&format!("  {mark} {:<20} {}\n", probed.layer, probed.detail));
+        text.push_str(&described(mark, &probed.layer, &probed.detail, width));
     }
     if let Some(problem) = &report.problem {
         text.push_str(&format!("  MISSING no sandbox could be made: {problem}\n"));
@@ -233,6 +242,17 @@ fn as_text(report: &Report) -> String {
         (false, _) => "\nNot ready: see what is missing above.\n",
     });
     text
+}
+
+/// One line, or as many as its detail needs.
+fn described(mark: &str, name: &str, detail: &str, width: usize) -> String {
+    let lines = table::wrap(detail, width.saturating_sub(BEFORE_DETAIL).max(LEAST_DETAIL));
+    let first = |at: usize| if at == 0 { (mark, name) } else { ("", "") };
+    let lines = lines.iter().enumerate().map(|(at, line)| {
+        let (mark, name) = first(at);
+        format!("{}\n", format!("  {mark:7} {name:<20} {line}").trim_end())
+    });
+    lines.collect()
 }
 
 #[cfg(test)]
@@ -276,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_person_reads_what_is_there_what_is_missing_and_the_fix() {
-        insta::assert_snapshot!(as_text(&report()));
+        insta::assert_snapshot!([usize::MAX, 60].map(|width| as_text(&report(), width)).join("\n"));
     }
 
     #[test]
@@ -299,7 +319,7 @@ mod tests {
             }],
             ..report()
         };
-        insta::assert_snapshot!(as_text(&broken));
+        insta::assert_snapshot!(as_text(&broken, usize::MAX));
     }
 
     #[test]

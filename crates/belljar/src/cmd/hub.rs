@@ -7,6 +7,7 @@ use belljar_hub::{ServerStatus, State};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, ResourceContents};
 use serde_json::{Value, json};
 
+use super::table::{self, number, text};
 use crate::{
     cli::{HubCallArguments, HubCommand, HubStatusArguments, HubToolsArguments},
     config::Config,
@@ -61,37 +62,35 @@ async fn status(gateway: &Gateway, arguments: &HubStatusArguments) -> anyhow::Re
     let text = if arguments.json {
         format!("{}\n", serde_json::to_string_pretty(&json!({ "servers": status }))?)
     } else {
-        as_table(&status)
+        as_table(&status, table::width())
     };
     std::io::stdout().lock().write_all(text.as_bytes())?;
     Ok(if all_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn as_table(status: &[ServerStatus]) -> String {
-    let mut rows = vec![["SERVER", "STATE", "OVER", "IS", "PROTOCOL", "TOOLS", "PROBLEM"].map(str::to_owned)];
-    rows.extend(status.iter().map(|server| {
-        [
+fn as_table(status: &[ServerStatus], width: usize) -> String {
+    let columns = [
+        text("SERVER", 8),
+        text("STATE", 8),
+        text("OVER", 5).optional(),
+        text("IS", 8),
+        text("PROTOCOL", 10).optional(),
+        number("TOOLS"),
+        text("PROBLEM", 12),
+    ];
+    let row = |server: &ServerStatus| {
+        let told = |text: &Option<String>| table::one_line(text.as_deref().unwrap_or_default());
+        vec![
             server.name.clone(),
             format!("{:?}", server.state).to_lowercase(),
             server.transport.to_owned(),
-            server.server.clone().unwrap_or_default(),
-            server.protocol.clone().unwrap_or_default(),
+            told(&server.server),
+            told(&server.protocol),
             server.tools.to_string(),
-            server.last_error.clone().unwrap_or_default(),
+            told(&server.last_error),
         ]
-    }));
-    columns(&rows)
-}
-
-fn columns<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..N).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        let _ = writeln!(text, "{}", cells.join("  ").trim_end());
-    }
-    text
+    };
+    table::table(&columns, &status.iter().map(row).collect::<Vec<_>>(), width)
 }
 
 async fn tools(gateway: &Gateway, arguments: &HubToolsArguments) -> anyhow::Result<ExitCode> {
@@ -107,9 +106,10 @@ async fn tools(gateway: &Gateway, arguments: &HubToolsArguments) -> anyhow::Resu
     let text = if arguments.json {
         format!("{}\n", serde_json::to_string_pretty(&json!({ "tools": tools }))?)
     } else {
-        let mut rows = vec![["TOOL", "WHAT IT DOES"].map(str::to_owned)];
-        rows.extend(tools.iter().map(|tool| [tool.name.to_string(), about(tool.description.as_deref())]));
-        columns(&rows)
+        let row =
+            |tool: &&rmcp::model::Tool| vec![table::one_line(&tool.name), about(tool.description.as_deref())];
+        let columns = [text("TOOL", 24), text("WHAT IT DOES", 12)];
+        table::table(&columns, &tools.iter().map(row).collect::<Vec<_>>(), table::width())
     };
     std::io::stdout().lock().write_all(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
@@ -117,10 +117,7 @@ async fn tools(gateway: &Gateway, arguments: &HubToolsArguments) -> anyhow::Resu
 
 fn about(description: Option<&str>) -> String {
     let line = description.unwrap_or_default().lines().next().unwrap_or_default();
-    match line.char_indices().nth(MAX_ABOUT) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line.to_owned(),
-    }
+    table::cut(&table::one_line(line), MAX_ABOUT)
 }
 
 fn parse(arguments: &str) -> serde_json::Result<JsonObject> {
@@ -207,7 +204,7 @@ mod tests {
             server("everything", State::Ready, None),
             server("gone", State::Down, Some("refused: connection refused")),
         ];
-        insta::assert_snapshot!(as_table(&status));
+        insta::assert_snapshot!([usize::MAX, 60].map(|width| as_table(&status, width)).join("\n"));
     }
 
     #[test]
@@ -215,6 +212,6 @@ mod tests {
         let result = CallToolResult::success(vec![ContentBlock::text("one"), ContentBlock::text("two")]);
         assert_eq!(as_text(&result), "one\ntwo\n");
         assert_eq!(as_text(&CallToolResult::structured(json!({ "a": 1 }))).lines().count(), 1);
-        assert_eq!(about(Some(&"x".repeat(100))).chars().count(), MAX_ABOUT + 1);
+        assert_eq!(about(Some(&"x".repeat(100))).chars().count(), MAX_ABOUT);
     }
 }

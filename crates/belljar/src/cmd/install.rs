@@ -12,6 +12,7 @@ use jsonc_parser::{
     ParseOptions,
     cst::{CstInputValue, CstRootNode},
 };
+use serde_json::json;
 
 use crate::cli::InstallArguments;
 
@@ -111,6 +112,24 @@ pub(crate) fn run(arguments: &InstallArguments) -> anyhow::Result<ExitCode> {
     };
     let after =
         changed(&before, client, program).with_context(|| format!("cannot change {}", file.display()))?;
+    if arguments.json {
+        let writes = match (arguments.yes, arguments.dry_run) {
+            (false, false) => bail!("nobody is asked with --json: add --yes to write, or --dry-run not to"),
+            (yes, _) => yes && before != after,
+        };
+        if writes {
+            write(&file, &after)?;
+        }
+        let told = json!({
+            "client": client.name,
+            "file": file,
+            "difference": (before != after).then(|| difference(&file.to_string_lossy(), &before, &after)),
+            "written": writes,
+            "next": client.then,
+        });
+        writeln!(std::io::stdout(), "{told:#}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut err = std::io::stderr().lock();
     if before == after {
         writeln!(err, "{} has Belljar already, in {}", client.title, file.display())?;

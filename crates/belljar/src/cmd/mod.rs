@@ -14,6 +14,7 @@ pub(crate) mod remote;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod setup;
+mod table;
 pub(crate) mod template;
 pub(crate) mod token;
 pub(crate) mod tour;

@@ -5,14 +5,14 @@ use std::{
     io::{Read, Write},
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
 };
 
 use anyhow::{Context, bail};
 use belljar_sandbox::{
-    Caller, Chunk, Display, Ending, Language, NewContext, ProgramError, RunOutcome, RunRequest,
+    Caller, Chunk, Display, Ending, Language, NewContext, Output, ProgramError, RunOutcome, RunRequest,
     SandboxService, Stream, VolumeStore,
 };
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -42,7 +42,7 @@ pub(crate) fn run(mut config: Config, arguments: RunArguments) -> anyhow::Result
     config.service.volumes = volumes;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let shown = arguments.code.is_some();
-    let code = runtime.block_on(execute(&config, code, language, shown));
+    let code = runtime.block_on(execute(&config, code, language, shown, arguments.json));
     runtime.shutdown_background();
     code
 }
@@ -71,13 +71,25 @@ fn program(arguments: &RunArguments) -> anyhow::Result<(String, Language)> {
     Ok((code, named.unwrap_or(by_name)))
 }
 
-async fn execute(config: &Config, code: String, language: Language, shown: bool) -> anyhow::Result<ExitCode> {
+async fn execute(
+    config: &Config,
+    code: String,
+    language: Language,
+    shown: bool,
+    as_json: bool,
+) -> anyhow::Result<ExitCode> {
     let service = SandboxService::new(backend::open(config), config.service.clone());
     let caller = Caller::new(CALLER);
-    let outcome = execute_in(&service, &caller, code, language).await;
+    let outcome = execute_in(&service, &caller, code, language, !as_json).await;
     service.shutdown().await;
     let outcome = outcome?;
     let figures = save_figures(&outcome.displays)?;
+    if as_json {
+        let (code, why) = ending(&outcome);
+        let told = told(&outcome, &figures, code, why.as_deref());
+        writeln!(std::io::stdout(), "{told:#}")?;
+        return Ok(ExitCode::from(code));
+    }
     if shown {
         show_result(&outcome.displays)?;
     }
@@ -88,7 +100,27 @@ async fn execute(config: &Config, code: String, language: Language, shown: bool)
     for note in &outcome.notes {
         writeln!(err, "{note}")?;
     }
-    exit_code(&outcome, &mut err)
+    let (code, why) = ending(&outcome);
+    if let Some(why) = why {
+        writeln!(err, "{why}")?;
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// What `--json` prints. Streams that were long have their middle cut out, as agents get them.
+fn told(outcome: &RunOutcome, figures: &[PathBuf], code: u8, why: Option<&str>) -> Value {
+    let whole = |output: &Output| format!("{}{}", output.head, output.tail);
+    json!({
+        "success": outcome.success,
+        "exit_code": code,
+        "stdout": whole(&outcome.stdout),
+        "stderr": whole(&outcome.stderr),
+        "cut_bytes": outcome.stdout.cut + outcome.stderr.cut,
+        "result": results(&outcome.displays).next().map(|text| String::from_utf8_lossy(text)),
+        "figures": figures,
+        "notes": outcome.notes.iter().map(String::as_str).chain(why).collect::<Vec<_>>(),
+        "execution_time": (outcome.duration.as_secs_f64() * 1000.0).round() / 1000.0,
+    })
 }
 
 async fn execute_in(
@@ -96,6 +128,7 @@ async fn execute_in(
     caller: &Caller,
     code: String,
     language: Language,
+    streamed: bool,
 ) -> anyhow::Result<RunOutcome> {
     let new = NewContext {
         name: "run".into(),
@@ -109,7 +142,8 @@ async fn execute_in(
     let (live, chunks) = mpsc::channel(16);
     // A program that a person started has no time limit but the largest there is; Ctrl-C ends it.
     let timeout = Some(service.settings().max_run_timeout);
-    let request = RunRequest { code, timeout, live: Some(live), every_byte: true, ..RunRequest::default() };
+    let live = streamed.then_some(live);
+    let request = RunRequest { code, timeout, live, every_byte: streamed, ..RunRequest::default() };
     let cancel = CancellationToken::new();
     let on_interrupt = cancel.clone();
     tokio::spawn(async move {
@@ -138,13 +172,16 @@ async fn print(mut chunks: mpsc::Receiver<Chunk>) -> std::io::Result<()> {
     Ok(())
 }
 
+fn results(displays: &[Display]) -> impl Iterator<Item = &Vec<u8>> {
+    displays.iter().filter(|display| display.result).filter_map(|display| {
+        display.parts.iter().find(|(mime, _)| mime == "text/plain").map(|(_, text)| text)
+    })
+}
+
 fn show_result(displays: &[Display]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    let text = |display: &Display| {
-        display.parts.iter().find(|(mime, _)| mime == "text/plain").map(|(_, t)| t.clone())
-    };
-    for text in displays.iter().filter(|d| d.result).filter_map(text) {
-        out.write_all(&text)?;
+    for text in results(displays) {
+        out.write_all(text)?;
         out.write_all(b"\n")?;
     }
     Ok(())
@@ -169,21 +206,19 @@ fn save_figures(displays: &[Display]) -> anyhow::Result<Vec<PathBuf>> {
     Ok(saved)
 }
 
-fn exit_code(outcome: &RunOutcome, err: &mut impl Write) -> anyhow::Result<ExitCode> {
-    let code = match &outcome.ending {
+/// The exit code, and what there is to say about it.
+fn ending(outcome: &RunOutcome) -> (u8, Option<String>) {
+    match &outcome.ending {
         Ending::TimedOut => {
-            writeln!(err, "stopped: the time limit is {} s", Duration::as_secs(&outcome.timeout))?;
-            TIMED_OUT
+            (TIMED_OUT, Some(format!("stopped: the time limit is {} s", outcome.timeout.as_secs())))
         }
-        Ending::Cancelled | Ending::Stopped { .. } => INTERRUPTED,
+        Ending::Cancelled | Ending::Stopped { .. } => (INTERRUPTED, None),
         Ending::KernelDied { why } | Ending::SandboxEnded { why } => {
-            writeln!(err, "the interpreter died: {why}")?;
-            DIED
+            (DIED, Some(format!("the interpreter died: {why}")))
         }
-        Ending::Finished if outcome.success => 0,
-        Ending::Finished => outcome.error.as_ref().map_or(1, program_status),
-    };
-    Ok(ExitCode::from(code))
+        Ending::Finished if outcome.success => (0, None),
+        Ending::Finished => (outcome.error.as_ref().map_or(1, program_status), None),
+    }
 }
 
 /// What the program asked for with `sys.exit(3)` or `process.exit(3)`; any other failure is 1.

@@ -4,6 +4,7 @@ use std::{io::Write, process::ExitCode, time::Instant};
 
 use belljar_backends::templates::{self, TemplateError, Templates};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
 
 use crate::{backend, cli::SetupArguments, config::Config};
 
@@ -11,7 +12,26 @@ pub(crate) fn run(config: Config, arguments: SetupArguments) -> anyhow::Result<E
     let sources = backend::sources(&config);
     let prepared = prepare(&config)?;
     let mut out = std::io::stdout().lock();
-    if arguments.print {
+    if arguments.json {
+        let python = prepared.python().map(|python| {
+            json!({
+                "version": python.host.version().to_string(),
+                "executable": python.host.executable,
+                "site": python.directory.join("site"),
+            })
+        });
+        let node = prepared
+            .node()
+            .map(|node| json!({ "version": node.version.to_string(), "executable": node.executable }));
+        let problem = |problem: &TemplateError| json!({ "message": problem.message, "fix": problem.hint });
+        let told = json!({
+            "python": python,
+            "javascript": node,
+            "templates": sources.home.join("templates"),
+            "problems": prepared.problems().map(problem).collect::<Vec<_>>(),
+        });
+        writeln!(out, "{told:#}")?;
+    } else if arguments.print {
         // For scripts: the interpreter and the packages of the Python template.
         if let Some(python) = prepared.python() {
             writeln!(out, "python={}", python.host.executable.display())?;
@@ -29,8 +49,8 @@ pub(crate) fn run(config: Config, arguments: SetupArguments) -> anyhow::Result<E
         }
         writeln!(out, "templates are in {}", sources.home.join("templates").display())?;
     }
-    for problem in prepared.problems() {
-        complain(problem)?;
+    if !arguments.json {
+        prepared.problems().try_for_each(complain)?;
     }
     // Without Node there is no JavaScript, but all the rest.
     Ok(if prepared.python().is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -1,10 +1,11 @@
 //! Tokens for callers of `belljar serve`.
 
-use std::{fmt::Write as _, io::Write, process::ExitCode};
+use std::{io::Write, process::ExitCode};
 
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::table::{self, text};
 use crate::{
     auth::{
         Entry, Quotas,
@@ -22,7 +23,7 @@ pub(crate) fn run(config: &Config, command: TokenCommand) -> anyhow::Result<Exit
     }
 }
 
-/// Only the token goes to standard output, so that `TOKEN=$(belljar token add alice)` works.
+/// Without `--json` only the token goes to standard output, so that `TOKEN=$(belljar token add alice)` works.
 fn add(config: &Config, arguments: AddArguments) -> anyhow::Result<ExitCode> {
     let now = Timestamp::now();
     let expires_at = arguments.expires.map(|after| now.checked_add(after)).transpose()?;
@@ -46,7 +47,14 @@ fn add(config: &Config, arguments: AddArguments) -> anyhow::Result<ExitCode> {
         entry.name,
         config.auth.tokens.display(),
     )?;
-    writeln!(std::io::stdout(), "{}", secret.reveal())?;
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        let mut shown = shown(&entry);
+        shown["token"] = secret.reveal().into();
+        writeln!(out, "{shown:#}")?;
+    } else {
+        writeln!(out, "{}", secret.reveal())?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -56,64 +64,61 @@ fn list(config: &Config, arguments: &ListArguments) -> anyhow::Result<ExitCode> 
         writeln!(std::io::stderr(), "there are no tokens: belljar token add NAME makes one")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let text = if arguments.json { as_json(&entries)? } else { as_table(&entries, Timestamp::now()) };
+    let text = if arguments.json {
+        as_json(&entries)?
+    } else {
+        as_table(&entries, Timestamp::now(), table::width())
+    };
     std::io::stdout().lock().write_all(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn revoke(config: &Config, arguments: &RevokeArguments) -> anyhow::Result<ExitCode> {
     let revoked = issue::revoke(&config.auth.tokens, &arguments.which)?;
+    if arguments.json {
+        std::io::stdout().lock().write_all(as_json(&revoked)?.as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let name = revoked.first().map(|entry| entry.name.as_str()).unwrap_or_default();
     let tokens = if revoked.len() == 1 { "token" } else { "tokens" };
     writeln!(std::io::stdout(), "revoked {} {tokens} of {name}", revoked.len())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_table(entries: &[Entry], now: Timestamp) -> String {
-    let name_width = entries.iter().map(|entry| entry.name.len()).max().unwrap_or(0).max(4);
-    let mut table = format!("{:8}  {:name_width$}  {:20}  {:30}  WHAT\n", "ID", "NAME", "CREATED", "EXPIRES");
-    for entry in entries {
+fn as_table(entries: &[Entry], now: Timestamp, width: usize) -> String {
+    let columns = [text("ID", 8), text("NAME", 8), text("CREATED", 10), text("EXPIRES", 10), text("WHAT", 8)];
+    let row = |entry: &Entry| {
         let expires = match entry.expires_at {
             None => "never".to_owned(),
             Some(at) if at <= now => format!("{at} (expired)"),
             Some(at) => at.to_string(),
         };
-        let mut line = format!(
-            "{:8}  {:name_width$}  {:20}  {expires:30}  ",
-            entry.id,
-            entry.name,
-            entry.created_at.to_string()
-        );
-        if entry.operator {
-            line.push_str("operator ");
-        }
         let Quotas { contexts, cpu_seconds, runs, disk } = &entry.quotas;
-        let mut quota = |name: &str, value: Option<u64>| {
-            if let Some(value) = value {
-                let _ = write!(line, "{name}={value} ");
-            }
-        };
-        quota("contexts", contexts.map(|count| count as u64));
-        quota("cpu_seconds", *cpu_seconds);
-        quota("runs", runs.map(|count| count as u64));
-        quota("disk", *disk);
-        table.push_str(line.trim_end());
-        table.push('\n');
-    }
-    table
+        let quotas = [
+            ("contexts", contexts.map(|count| count as u64)),
+            ("cpu_seconds", *cpu_seconds),
+            ("runs", runs.map(|count| count as u64)),
+            ("disk", *disk),
+        ];
+        let quotas = quotas.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+        let what: Vec<_> = entry.operator.then(|| "operator".to_owned()).into_iter().chain(quotas).collect();
+        vec![entry.id.clone(), entry.name.clone(), entry.created_at.to_string(), expires, what.join(" ")]
+    };
+    table::table(&columns, &entries.iter().map(row).collect::<Vec<_>>(), width)
+}
+
+fn shown(entry: &Entry) -> Value {
+    json!({
+        "id": entry.id,
+        "name": entry.name,
+        "created_at": entry.created_at,
+        "expires_at": entry.expires_at,
+        "operator": entry.operator,
+        "quotas": entry.quotas,
+    })
 }
 
 fn as_json(entries: &[Entry]) -> anyhow::Result<String> {
-    let shown = |entry: &Entry| {
-        json!({
-            "id": entry.id,
-            "name": entry.name,
-            "created_at": entry.created_at,
-            "expires_at": entry.expires_at,
-            "operator": entry.operator,
-            "quotas": entry.quotas,
-        })
-    };
     Ok(serde_json::to_string_pretty(&entries.iter().map(shown).collect::<Vec<_>>())? + "\n")
 }
 
@@ -138,9 +143,10 @@ mod tests {
 
     #[test]
     fn a_person_reads_whose_tokens_there_are_and_no_hash() {
-        let table = as_table(&entries(), "2026-03-01T00:00:00Z".parse().unwrap());
+        let now = "2026-03-01T00:00:00Z".parse().unwrap();
+        let [table, narrow] = [usize::MAX, 60].map(|width| as_table(&entries(), now, width));
         let json = as_json(&entries()).unwrap();
         assert!(!table.contains("abab") && !json.contains("abab"));
-        insta::assert_snapshot!(format!("{table}\n{json}"));
+        insta::assert_snapshot!(format!("{table}\n{narrow}\n{json}"));
     }
 }

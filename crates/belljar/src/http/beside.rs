@@ -72,7 +72,7 @@ impl Beside {
             Err(error) => tracing::error!("no link to the dashboard could be made: {error:#}"),
         };
         invite();
-        let (health_task, health) = health::watch(service.clone(), config.home.clone());
+        let (health_task, health) = health::watch(service.clone(), transcripts.clone(), config.home.clone());
         let door = Arc::new(Door {
             gate: Gate::for_page(secret),
             rates: Rates::new(0),

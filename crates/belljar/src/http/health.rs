@@ -2,7 +2,7 @@
 //! only reads what it saw last.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -10,12 +10,15 @@ use std::{
 };
 
 use belljar_sandbox::SandboxService;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinHandle};
 
-use crate::observe;
+use crate::observe::{self, Transcripts};
 
 const INTERVAL: Duration = Duration::from_secs(2);
+/// How many looks are remembered: two minutes.
+const HISTORY: usize = 60;
 /// Making a sandbox and running a line in it takes milliseconds.
 const PULSE_LIMIT: Duration = Duration::from_millis(2500);
 /// Less than this and templates, volumes and state cannot be written.
@@ -33,11 +36,28 @@ pub(super) struct Health {
     disk_free: u64,
     memory_available: u64,
     sandbox_memory: u64,
+    /// How it went, the newest last.
+    history: VecDeque<Past>,
+}
+
+/// What one look saw, for the lines of the dashboard.
+#[derive(Debug, Clone, Serialize)]
+struct Past {
+    #[serde(skip)]
+    at: Instant,
+    #[serde(skip)]
+    calls: u64,
+    calls_per_second: f64,
+    sandboxes: usize,
+    pool_available: usize,
+    sandbox_memory_bytes: u64,
+    load: f64,
 }
 
 /// Begins to look. The task goes on until it is aborted.
 pub(super) fn watch(
     service: Arc<SandboxService>,
+    transcripts: Arc<Transcripts>,
     home: PathBuf,
 ) -> (JoinHandle<()>, watch::Receiver<Arc<Health>>) {
     let began = Instant::now();
@@ -50,12 +70,15 @@ pub(super) fn watch(
         disk_free: 0,
         memory_available: 0,
         sandbox_memory: 0,
+        history: VecDeque::new(),
     };
     let (sender, receiver) = watch::channel(Arc::new(first));
     let task = tokio::spawn(async move {
         let mut trouble = service.trouble();
         loop {
-            let health = look(&service, &home, began).await;
+            let mut health = look(&service, &home, began).await;
+            health.history = sender.borrow().history.clone();
+            health.remember(transcripts.count());
             let before = sender.borrow().is_healthy();
             match (before, health.reason()) {
                 (true, Some(reason)) => tracing::error!("unhealthy: {reason}"),
@@ -118,7 +141,8 @@ async fn look(service: &Arc<SandboxService>, home: &Path, began: Instant) -> Hea
     }
     let isolation = serde_json::to_value(service.isolation()).unwrap_or_default();
     let sandbox_memory = service.sandbox_memory();
-    Health { began, pool, problems, pulse, isolation, disk_free, memory_available, sandbox_memory }
+    let history = VecDeque::new();
+    Health { began, pool, problems, pulse, isolation, disk_free, memory_available, sandbox_memory, history }
 }
 
 /// Free bytes where the state lives. Writing is tried, since a quota or a read-only remount shows nowhere else.
@@ -143,7 +167,36 @@ fn memory_available() -> u64 {
     kilobytes.map_or(u64::MAX, |kilobytes| kilobytes << 10)
 }
 
+/// Of the machine, over the last minute.
+pub(super) fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
 impl Health {
+    fn remember(&mut self, calls: u64) {
+        let at = Instant::now();
+        let rate = self.history.back().map_or(0.0, |last| {
+            let passed = at.duration_since(last.at).as_secs_f64().max(0.001);
+            calls.saturating_sub(last.calls) as f64 / passed
+        });
+        self.history.push_back(Past {
+            at,
+            calls,
+            calls_per_second: (rate * 100.0).round() / 100.0,
+            sandboxes: self.pool.contexts,
+            pool_available: self.pool.session_pool_available,
+            sandbox_memory_bytes: self.sandbox_memory,
+            load: load().unwrap_or(0.0),
+        });
+        if self.history.len() > HISTORY {
+            self.history.pop_front();
+        }
+    }
+
+    pub(super) fn history(&self) -> Value {
+        serde_json::to_value(&self.history).unwrap_or_default()
+    }
+
     pub(super) fn is_healthy(&self) -> bool {
         self.problems.is_empty()
     }

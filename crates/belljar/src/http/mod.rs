@@ -109,10 +109,10 @@ pub(crate) async fn serve(
     service.start();
     // Handles of an earlier server are valid from the first request on.
     service.adopted().await;
-    let (health_task, health) = health::watch(service.clone(), config.home.clone());
+    let transcripts = Transcripts::new();
+    let (health_task, health) = health::watch(service.clone(), transcripts.clone(), config.home.clone());
     let offers = plan.open(&config)?;
     let calls = TaskTracker::new();
-    let transcripts = Transcripts::new();
     let handler = Handler::for_many(
         service.clone(),
         offers.clone(),

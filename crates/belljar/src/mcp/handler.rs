@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::http::request::Parts;
+use axum::http::{header, request::Parts};
 use belljar_sandbox::{Caller, SandboxService};
 use belljar_tools::CallContext;
 use rmcp::{
@@ -30,8 +30,9 @@ use crate::{
     offers::{Offer, Offers},
 };
 
-/// How the page at `/` calls itself.
+/// How the page at `/` calls itself, and how it does when it looks at what no tool of its own tells.
 const DASHBOARD: &str = "belljar-dashboard";
+const DASHBOARD_QUIET: &str = "belljar-dashboard-quiet";
 
 /// How long a client may keep the list of tools: it changes only with the server's settings.
 const TOOLS_TTL_MS: u64 = 300_000;
@@ -121,8 +122,8 @@ impl Handler {
         context: &RequestContext<RoleServer>,
     ) -> Option<Note> {
         let transcripts = self.0.transcripts.as_ref()?;
-        let client = context.client_info().map(|client| client.name).unwrap_or_default();
-        if client == DASHBOARD && offer.reads_only() {
+        let client = client(context);
+        if client == DASHBOARD_QUIET || client == DASHBOARD && offer.reads_only() {
             return None;
         }
         Some(transcripts.begin(caller, &client, &request.name, request.arguments.as_ref()))
@@ -144,6 +145,18 @@ impl Handler {
             trace,
         }
     }
+}
+
+/// As the client calls itself. Who sends a single request and does not say is known by what made the request.
+fn client(context: &RequestContext<RoleServer>) -> String {
+    let http = context.extensions.get::<Parts>();
+    let info = match http {
+        // rmcp would put its own name there.
+        Some(parts) if !parts.headers.contains_key("mcp-session-id") => context.meta.client_info(),
+        _ => context.client_info(),
+    };
+    let agent = || http?.headers.get(header::USER_AGENT)?.to_str().ok().map(str::to_owned);
+    info.map(|client| client.name).or_else(agent).unwrap_or_default()
 }
 
 impl ServerHandler for Handler {

@@ -112,8 +112,13 @@ impl Client {
             format!("no server answers at {}; `belljar serve` starts one, --url names another", self.url)
         })?;
         match response.status() {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if self.token.is_some() => bail!(
+                "{} does not let the holder of this {TOKEN} in: it is of another server, was revoked or has \
+                 expired; `belljar token add NAME` makes another",
+                self.url
+            ),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => bail!(
-                "{} does not let this caller in; put a token into {TOKEN}: `belljar token add NAME` makes one",
+                "{} asks who calls; put a token into {TOKEN}: `belljar token add NAME` makes one",
                 self.url
             ),
             StatusCode::NOT_FOUND => bail!("there is no MCP server at {}", self.url),

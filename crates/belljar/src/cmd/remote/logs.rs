@@ -26,7 +26,7 @@ pub(super) async fn run(client: &Client, arguments: &LogsArguments) -> anyhow::R
     };
     // Before what was, so that nothing falls between the two.
     let mut news = if arguments.follow { Some(client.events("/events").await?) } else { None };
-    let mut show = Show { wanted, last: 0, json: arguments.json, colour: std::io::stdout().is_terminal() };
+    let mut show = Show { wanted, last: 0, json: arguments.json, colour: colour() };
     let mut lines = arguments.lines;
     loop {
         let before = client.get(&format!("/transcript?after={}", show.last)).await?;
@@ -59,6 +59,11 @@ pub(super) async fn run(client: &Client, arguments: &LogsArguments) -> anyhow::R
             }
         }
     }
+}
+
+/// Only for people, and not for those who say that they want none.
+fn colour() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
 }
 
 /// Names both: calls may have used either. One that was stopped is known by its id alone.

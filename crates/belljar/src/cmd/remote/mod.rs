@@ -9,13 +9,13 @@ mod ps;
 mod shell;
 mod stats;
 mod stop;
-mod table;
 
 use std::{
     io::{self, IsTerminal, Write},
     process::ExitCode,
 };
 
+use super::table::{self, printable};
 use crate::{
     cli::{RemoteCommand, ServerArguments},
     config::Config,
@@ -49,9 +49,4 @@ fn pass_on(mut to: impl Write + IsTerminal, text: &str) -> io::Result<()> {
         to.write_all(text.as_bytes())?
     }
     to.flush()
-}
-
-/// What a sandbox wrote must not drive the terminal of whoever reads it.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }

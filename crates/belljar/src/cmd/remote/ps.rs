@@ -29,20 +29,19 @@ pub(super) async fn run(client: &Client, as_json: bool) -> anyhow::Result<ExitCo
 }
 
 fn shown(contexts: &[Value], now: Timestamp, width: usize) -> String {
-    const NAME: usize = 32;
     let columns = [
         // A whole id can be pasted; a name will do too.
         text("ID", 12),
         text("NAME", 8),
-        text("LANGUAGE", 10),
-        text("STATUS", 8),
+        text("LANGUAGE", 10).optional(),
+        text("STATUS", 8).optional(),
         number("AGE"),
         number("LAST USED"),
     ];
     let row = |context: &Value| {
         vec![
             field(context, "context_id"),
-            field(context, "name").chars().take(NAME).collect(),
+            field(context, "name"),
             field(context, "language"),
             field(context, "status"),
             ago(&field(context, "created_at"), now),
@@ -69,6 +68,6 @@ mod tests {
             context("0f3a9b21-0000-4000-8000-000000000002", "evil \u{1b}[31m\nname", "2025-12-01T00:00:00Z"),
         ];
         let now = "2026-01-02T03:04:05Z".parse().unwrap();
-        insta::assert_snapshot!([usize::MAX, 80].map(|width| shown(&contexts, now, width)).join("\n"));
+        insta::assert_snapshot!([usize::MAX, 80, 50].map(|width| shown(&contexts, now, width)).join("\n"));
     }
 }

@@ -67,13 +67,13 @@ fn page(seen: &Value, before: &mut Before, now: Timestamp, width: usize, rows: u
     let columns = [
         text("NAME", 8),
         text("ID", 12),
-        text("LANGUAGE", 10),
-        text("STATUS", 8),
+        text("LANGUAGE", 10).optional(),
+        text("STATUS", 8).optional(),
         number("CPU"),
-        number("CPU TIME"),
+        number("CPU TIME").optional(),
         number("MEMORY"),
-        number("LIMIT"),
-        number("LAST USED"),
+        number("LIMIT").optional(),
+        number("LAST USED").optional(),
     ];
     let rest: Vec<_> = lines.into_iter().map(|(_, line)| line).collect();
     let head = cut(&head(seen, contexts.len()), width);
@@ -146,8 +146,10 @@ mod tests {
         let now = "2026-01-02T03:04:05Z".parse().unwrap();
         let all = json!({ "contexts": contexts, "server": server });
         let whole = page(&all, &mut Before::new(), now, usize::MAX, usize::MAX);
-        let narrow = page(&json!({ "contexts": contexts }), &mut Before::new(), now, 80, 4);
+        let page = |width| page(&json!({ "contexts": contexts }), &mut Before::new(), now, width, 4);
+        let [narrow, narrower] = [80, 50].map(page);
         assert!(narrow.lines().count() == 4 && narrow.lines().all(|line| line.chars().count() <= 80));
-        insta::assert_snapshot!(format!("{whole}\n{narrow}"));
+        assert!(narrower.lines().all(|line| line.chars().count() <= 50), "{narrower}");
+        insta::assert_snapshot!(format!("{whole}\n{narrow}\n{narrower}"));
     }
 }

@@ -73,4 +73,7 @@ pub(crate) struct InspectArguments {
 pub(crate) struct RemoveArguments {
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
+    /// Print JSON, one object per line
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -17,6 +17,7 @@ use serde_json::json;
 pub(crate) use arguments::TemplateCommand;
 use arguments::{AddArguments, InspectArguments, ListArguments, RemoveArguments};
 
+use super::table::{self, number, text};
 use crate::config::Config;
 
 /// Longer than any password.
@@ -107,7 +108,7 @@ fn list(store: &Store, arguments: &ListArguments) -> anyhow::Result<()> {
     } else if templates.is_empty() {
         writeln!(std::io::stderr(), "there are none: belljar template add NAME --image REF makes one")?;
     } else {
-        out.write_all(as_table(&templates, disk).as_bytes())?;
+        out.write_all(as_table(&templates, disk, table::width()).as_bytes())?;
     }
     Ok(())
 }
@@ -136,7 +137,12 @@ fn remove(store: &Store, arguments: &RemoveArguments) -> anyhow::Result<()> {
     let change = store.change(&|_| ())?;
     for name in &arguments.names {
         let freed = change.remove(name)?;
-        writeln!(std::io::stdout(), "removed {name}, {} freed", size(freed))?;
+        let mut out = std::io::stdout().lock();
+        if arguments.json {
+            writeln!(out, "{}", json!({ "name": name, "status": "removed", "freed_bytes": freed }))?;
+        } else {
+            writeln!(out, "removed {name}, {} freed", size(freed))?;
+        }
     }
     Ok(())
 }
@@ -166,23 +172,22 @@ fn told(template: &Template) -> String {
     text
 }
 
-fn as_table(templates: &[Template], disk: u64) -> String {
-    let width = templates.iter().map(|template| template.name.len()).max().unwrap_or(0).max(4);
-    let mut table = format!("{:width$}  {:7}  {:9}  {:18}  FROM\n", "NAME", "BACKEND", "SIZE", "LANGUAGES");
-    for template in templates {
-        let taken = if template.layers.is_empty() { "-".to_owned() } else { size(template.bytes) };
-        let languages =
-            if template.languages.is_empty() { "-".to_owned() } else { template.languages.join(", ") };
-        let _ = writeln!(
-            table,
-            "{:width$}  {:7}  {taken:9}  {languages:18}  {}",
-            template.name,
-            template.backend.as_str(),
-            template.origin
-        );
-    }
-    let _ = writeln!(table, "{} on disk; layers that several have are there once", size(disk));
-    table
+fn as_table(templates: &[Template], disk: u64, width: usize) -> String {
+    let columns =
+        [text("NAME", 8), text("BACKEND", 7), number("SIZE"), text("LANGUAGES", 9), text("FROM", 12)];
+    let row = |template: &Template| {
+        let or_none = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+        vec![
+            template.name.clone(),
+            template.backend.as_str().to_owned(),
+            or_none(if template.layers.is_empty() { String::new() } else { size(template.bytes) }),
+            or_none(template.languages.join(", ")),
+            template.origin.to_string(),
+        ]
+    };
+    let mut listed = table::table(&columns, &templates.iter().map(row).collect::<Vec<_>>(), width);
+    let _ = writeln!(listed, "{} on disk; layers that several have are there once", size(disk));
+    listed
 }
 
 fn size(bytes: u64) -> String {
@@ -263,6 +268,7 @@ mod tests {
     fn a_person_reads_what_there_is() {
         let templates = templates();
         let all: String = templates.iter().map(|template| told(template) + "\n").collect();
-        insta::assert_snapshot!(format!("{}\n{all}", as_table(&templates, 987_654_321)));
+        let [whole, narrow] = [usize::MAX, 60].map(|width| as_table(&templates, 987_654_321, width));
+        insta::assert_snapshot!(format!("{whole}\n{narrow}\n{all}"));
     }
 }

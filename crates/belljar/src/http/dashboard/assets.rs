@@ -20,7 +20,7 @@ macro_rules! files {
 
 /// Path and text.
 const FILES: &[(&str, &str)] = files!(
-    "style.css" "icon.svg" "app.js" "server.js" "view.js" "page.js" "context.js" "panels.js" "browser.js" "operator.js"
+    "style.css" "icon.svg" "app.js" "server.js" "view.js" "page.js" "contexts.js" "context.js" "panels.js" "browser.js" "operator.js"
 );
 const PAGE: &str = include_str!("../../../dashboard/index.html");
 

@@ -20,7 +20,7 @@ use futures::Stream;
 use serde_json::{Value, json};
 
 use super::{
-    AppState, Door, mcp,
+    AppState, Door, health, mcp,
     reply::{self, INVALID_REQUEST, Reply},
 };
 use crate::auth::Identity;
@@ -86,6 +86,7 @@ async fn overview(State(door): AppState, request: Request<Body>) -> Reply {
         Err(refused) => return refused,
     };
     let health = door.health.borrow().clone();
+    let contexts = door.service.list_contexts(&identity.caller);
     let mut view = json!({
         "caller": identity.caller.as_str(),
         "operator": identity.operator,
@@ -94,9 +95,14 @@ async fn overview(State(door): AppState, request: Request<Body>) -> Reply {
         "hub": door.offers.gateway().is_some(),
         "health": health.report(),
         "calls": door.calls.len(),
+        "contexts": {
+            "total": contexts.len(),
+            "running": contexts.iter().filter(|context| context.busy).count(),
+        },
     });
     if identity.operator {
         view["server"] = server(&door);
+        view["server"]["history"] = health.history();
     }
     reply::json(StatusCode::OK, &view)
 }
@@ -110,24 +116,21 @@ fn server(door: &Door) -> Value {
         "pool_size": gauges.pool_size,
         "sandbox_memory_bytes": gauges.sandbox_memory_bytes,
         "calls_total": door.transcripts.count(),
-        "load": load(),
+        "load": health::load(),
         "processors": std::thread::available_parallelism().map_or(1, usize::from),
     })
 }
 
-/// Of the machine, over the last minute.
-fn load() -> Option<f64> {
-    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
-}
-
-/// The caller's contexts, with what each may use and does use.
+/// `/contexts?context=ID`: the caller's contexts, or one of them, with what each may use and does use.
 async fn contexts(State(door): AppState, request: Request<Body>) -> Reply {
-    let identity = match admitted(&door, request).await {
-        Ok((identity, ..)) => identity,
+    let (identity, parts, _) = match admitted(&door, request).await {
+        Ok(admitted) => admitted,
         Err(refused) => return refused,
     };
-    let used = door.service.usage(&identity.caller);
-    let shown = used.into_iter().map(|used| {
+    let wanted = parameter(&parts, "context");
+    let used = door.service.usage(&identity.caller).into_iter();
+    let used = used.filter(|used| wanted.is_none_or(|id| used.context.id == id));
+    let shown = used.map(|used| {
         let context = used.context;
         json!({
             "context_id": context.id,
