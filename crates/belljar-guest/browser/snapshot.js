@@ -10,7 +10,7 @@
 //     url, title,
 //     text:   ["# Title", "A paragraph", "- item", "a | b | c", …]   what is read; lines of nothing but elements left out
 //     lines:  [[ref, indent, line], …]   `[ref_1] button "Sign in"` under `main:` and `# Title` (whose ref is 0); what is in a row,
-//                                        under the first of it
+//                                        under the first of it, or ` … ref_5` after that if it is all as in the row before
 //     frames: [{ref, line, text, window}]  iframes: their content belongs after lines[line] and before text[text]; window[…] or null
 //     windows: how many frames the document has, without those in shadow roots
 //     total:  elements found;  cut: what was left out, in words, or null;  next: the next free number
@@ -433,6 +433,24 @@
     // Below the first of its row, which no other is called like, it is told apart by that.
     for (const item of items) if (item.below && (!item.inRow || item.below.inRow)) item.below = null;
   };
+  // What follows the first of a row, if it is the same as in the row before, is only counted: `[ref_18] link "Ann" … ref_20`.
+  const shortenRows = items => {
+    const skipped = new Set();
+    let before = null;
+    for (let i = 0; i < items.length;) {
+      const first = items[i++], row = [];
+      while (i < items.length && items[i].below === first) row.push(items[i++]);
+      const start = first.structure || bj.refOf(first);
+      const inOrder = row.every((item, n) => bj.refOf(item) === start + n + 1 && item.frame < 0);
+      const what = row.length && inOrder ? first.role + first.indent + row.map(item => '\n' + item.role + item.label + item.rest).join('') : null;
+      if (what && what === before) {
+        first.upTo = start + row.length;
+        for (const item of row) skipped.add(item);
+      }
+      before = what;
+    }
+    return skipped;
+  };
   const select = (walk, maxLines) => {
     if (!walk.find) return walk.items;
     // Frames stay, for what may be found in them.
@@ -470,10 +488,13 @@
     const items = select(walk, maxLines);
     tellApart(items);
     const lines = [], frames = [], whole = new Map();
+    const skipped = walk.find ? new Set() : shortenRows(items);
     for (const item of items) {
       const below = !walk.find && item.below;
-      const line = bj.bound(below ? bj.lineOf({ ...item, inRow: '' }) : bj.lineOf(item), 700);
-      if (!item.structure) whole.set(bj.refOf(item), below ? bj.bound(bj.lineOf(item), 700) : line);
+      const full = bj.bound(bj.lineOf(item), 700);
+      if (!item.structure) whole.set(bj.refOf(item), full);
+      if (skipped.has(item)) continue;
+      const line = below ? bj.bound(bj.lineOf({ ...item, inRow: '' }), 700) : full + (item.upTo ? ` … ref_${item.upTo}` : '');
       if (item.frame >= 0) frames.push({ ref: bj.refOf(item), line: lines.length, text: item.frame, window: windowOf(item.element) });
       lines.push([item.structure ? 0 : bj.refOf(item), below ? item.below.indent + 1 : item.indent, line]);
     }
