@@ -131,18 +131,18 @@ class Belljar(Tool):
 
     def listed(self):
         """The rest of a row may be said to be that of the row before: ` … ref_9` is the last of it."""
-        names, indent, rest = [], 0, []
+        names, indent, rest = [], None, []
         for line in self.text.split("\n"):
             found = re.search(r'^( *)\[ref_(\d+)\] [^\n"]*"([^"\n]*)".*?(?: … ref_(\d+))?$', line)
             if not found:
-                rest = []
+                indent, rest = None, []
                 continue
             names.append(found[3].strip())
             if found[4]:
                 if int(found[4]) - int(found[2]) != len(rest):
                     raise LookupError(f"{self.name} says that the row before has as many: {line}")
                 names += rest
-            elif len(found[1]) > indent:
+            elif indent is not None and len(found[1]) > indent:
                 rest.append(found[3].strip())
             else:
                 indent, rest = len(found[1]), []

@@ -178,7 +178,9 @@ impl Joined {
                     }
                     let added = async {
                         match place.inner {
-                            Some(walked) => self.join(page, inside, *walked, next..numbers.end, depth + 1).await,
+                            Some(walked) => {
+                                self.join(page, inside, *walked, next..numbers.end, depth + 1).await
+                            }
                             None => self.add(page, inside, depth + 1).await,
                         }
                     };
