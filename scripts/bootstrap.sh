@@ -117,6 +117,8 @@ install_for_tests() {
     # A registry for images, and a shell to make one of.
     has docker-registry || list+=(docker-registry)
     has busybox || list+=(busybox-static)
+    # The browser that is used by choice.
+    [ -x /usr/lib/chromium/chromium ] || list+=(chromium)
     [ ${#list[@]} -gt 0 ] || return 0
     if ! has apt-get || ! install_packages "${list[@]}"; then
         say "some tests will be skipped. They need: apt-get install ${list[*]}"

@@ -172,19 +172,21 @@ def main():
     peers = [peer for peer in PEERS if peer.__name__ in options.peers]
     tools, figures, counts, lost = measure(options.rounds, options.pages, peers)
     lines, goals = report(tools, options.pages, figures, counts, lost)
+    print("\n".join(lines), flush=True)
     if not options.no_launch:
         more, launched = launch.report(BELLJAR, CHROMIUM, options.rounds)
         lines += ["", *more]
+        print("\n".join(["", *more]), flush=True)
         goals += launched
     missed = [words for words, met in goals if not met]
     version = subprocess.run([CHROMIUM, "--version"], capture_output=True, text=True).stdout.strip()
-    lines += ["", f"{len(goals) - len(missed)} of {len(goals)} goals met"
+    end = ["", f"{len(goals) - len(missed)} of {len(goals)} goals met"
               + (": not " + "; ".join(missed) if missed else "") + ".", "",
               f"Medians of {options.rounds} rounds, {time.strftime('%Y-%m-%d', time.gmtime(began))}, {os.cpu_count()} processors, "
               f"Linux {platform.release().split('-')[0]}, {version}. Tokens are those of o200k_base."]
-    print("\n".join(lines))
+    print("\n".join(end))
     if not options.no_docs:
-        write_docs(lines)
+        write_docs(lines + end)
 
 
 if __name__ == "__main__":

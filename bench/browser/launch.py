@@ -1,5 +1,6 @@
 """The first `browser_goto` of a new sandbox beside the bare start of the same Chromium, and what an idle browser takes."""
 
+import fcntl
 import functools
 import json
 import os
@@ -34,7 +35,7 @@ class Bare:
 
         def wire():
             # Both ends may already be 3 or 4: move them out of the way first.
-            a, b = os.dup(to_read), os.dup(to_write)
+            a, b = (fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (to_read, to_write))
             os.dup2(a, 3)
             os.dup2(b, 4)
 
@@ -90,21 +91,30 @@ def processes():
     return found
 
 
-def chromium_of_sandboxes():
-    """Pids of browsers in sandboxes, the browser's own first, and its arguments."""
-    all_of_them = processes()
-    roots = [pid for pid, (_, line) in all_of_them.items() if any(word.startswith("--user-data-dir=/tmp/browser/profile-") for word in line)
-             and not any(word.startswith("--type=") for word in line)]
-    found = list(roots)
+def below(all_of_them, pids):
+    """These and all that they started, directly or not."""
+    found = list(pids)
     for pid in found:
         found += [child for child, (parent, _) in all_of_them.items() if parent == pid]
-    return found, all_of_them[roots[0]][1]
+    return found
 
 
-def memory():
+def chromium_below(server):
+    """Pids of the browser in a sandbox of this server, the browser's own first, and its arguments."""
+    all_of_them = processes()
+
+    def is_browser(line):
+        return (any(word.startswith("--user-data-dir=/tmp/browser/profile-") for word in line)
+                and not any(word.startswith("--type=") for word in line))
+
+    roots = [pid for pid in below(all_of_them, [server]) if is_browser(all_of_them[pid][1])]
+    return below(all_of_them, roots), all_of_them[roots[0]][1]
+
+
+def memory(pids):
     """Proportional, so that what several share counts once: bytes."""
     total = 0
-    for pid in chromium_of_sandboxes()[0]:
+    for pid in pids:
         try:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
@@ -116,15 +126,14 @@ def memory():
 def report(binary, chromium, rounds):
     belljar = Belljar(binary)
     ours, bare, sizes = [], [], []
-    flags = None
     try:
         for _ in range(rounds):
             belljar.fresh()
             ours.append(belljar.goto(PAGE) * 1000)
-            if flags is None:
-                flags = [word for word in chromium_of_sandboxes()[1][1:] if word.startswith("--") and not word.startswith("--user-data-dir")]
+            pids, line = chromium_below(belljar.mcp.process.pid)
+            flags = [word for word in line[1:] if word.startswith("--") and not word.startswith("--user-data-dir")]
             time.sleep(1)
-            sizes.append(memory() / (1 << 20))
+            sizes.append(memory(pids) / (1 << 20))
             belljar.call("sandbox_destroy")
             port = serve()
             browser = Bare(chromium, flags, f"http://127.0.0.1:{port}{pages.path(PAGE)}")

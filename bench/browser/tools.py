@@ -129,6 +129,25 @@ class Belljar(Tool):
         self.call("browser_snapshot", maxTextLen=0)
         return self.text
 
+    def listed(self):
+        """The rest of a row may be said to be that of the row before: ` … ref_9` is the last of it."""
+        names, indent, rest = [], None, []
+        for line in self.text.split("\n"):
+            found = re.search(r'^( *)\[ref_(\d+)\] [^\n"]*"([^"\n]*)".*?(?: … ref_(\d+))?$', line)
+            if not found:
+                indent, rest = None, []
+                continue
+            names.append(found[3].strip())
+            if found[4]:
+                if int(found[4]) - int(found[2]) != len(rest):
+                    raise LookupError(f"{self.name} says that the row before has as many: {line}")
+                names += rest
+            elif indent is not None and len(found[1]) > indent:
+                rest.append(found[3].strip())
+            else:
+                indent, rest = len(found[1]), []
+        return names
+
     def find(self, words):
         self.call("browser_find", text=words)
         self.text = self.result["structuredContent"]["elements"]

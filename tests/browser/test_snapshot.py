@@ -1,5 +1,6 @@
 """What a snapshot says: lines, states, structure, text, caps, folding, find, changes, refs, frames and shadow roots."""
 
+import html
 import unittest
 
 from harness import PageTest, walker
@@ -121,6 +122,34 @@ class Lines(PageTest):
         changes = page.call("changes")
         self.assertEqual([line for _, line, _ in changes["changed"]], ['[ref_5] button "Edit" [disabled] in "#2"'])
         self.assertEqual((changes["added"], changes["removed"]), ([], []))
+
+    def test_rows_that_go_on_alike_are_said_once(self):
+        row = '<tr><td><a href=/{0}>#{0}</a><td>Ann<td><button>Edit</button> <button>Archive</button>'
+        page = self.show("<table>" + "".join(row.format(n) for n in range(5)) + "</table><button>Next</button>")
+
+        def shown():
+            return [" " * indent + line for _, indent, line in page.snapshot()["lines"]]
+
+        self.assertEqual(shown(), [
+            '[ref_1] link "#0" -> /0', ' [ref_2] button "Edit"', ' [ref_3] button "Archive"',
+            '[ref_4] link "#1" -> /1 … ref_6', '[ref_7] link "#2" -> /2 … ref_9', '[ref_10] link "#3" -> /3 … ref_12',
+            '[ref_13] link "#4" -> /4 … ref_15', '[ref_16] button "Next"'])
+        # Each of them can be used, and is told of alone where it matters.
+        page.page("document.querySelectorAll('button')[5].onclick = () => { document.title = 'archived 2' }")
+        page.click("ref_9")
+        self.assertEqual(page.page("document.title"), "archived 2")
+        self.assertEqual(page.lines(find="#3"), ['[ref_10] link "#3" -> /3', '[ref_11] button "Edit"', '[ref_12] button "Archive"'])
+        # A row that differs is listed, and so is the one after it.
+        page.page("document.querySelectorAll('button')[2].disabled = true")
+        self.assertEqual(shown()[3:8], [
+            '[ref_4] link "#1" -> /1', ' [ref_5] button "Edit" [disabled]', ' [ref_6] button "Archive"', '[ref_7] link "#2" -> /2', ' [ref_8] button "Edit"'])
+        # So is one whose numbers do not follow each other.
+        page.page("document.querySelectorAll('button')[8].replaceWith(Object.assign(document.createElement('button'), { textContent: 'Edit' }))")
+        self.assertIn(' [ref_17] button "Edit"', shown())
+
+    def test_labels_of_options_cannot_leave_their_list(self):
+        lines = self.lines_of('<select aria-label=s><option>a} [checked] … ref_9<option>b | c<option>d</select>')
+        self.assertEqual(lines, ['[ref_1] combobox "s" = "a} [checked] … ref_9" {"a} [checked] … ref_9" | "b | c" | d}'])
 
     def test_modal_dialogs_hide_the_page_behind(self):
         snapshot = self.show('<button>Behind</button><dialog id=d><p>Sure?</p><button>Yes</button></dialog><script>d.showModal()</script>').snapshot()
@@ -285,6 +314,28 @@ class Trees(PageTest):
         frame = self.page.send("DOM.describeNode", objectId=node)["node"]["frameId"]
         self.page.enter(frame)
         self.assertEqual(self.page.lines(first=snapshot["next"]), ['[ref_3] button "x"'])
+
+    def test_frames_of_the_same_origin_are_read_at_once(self):
+        other = self.site.url("corpus/buttons.html", host="localhost")
+        closed = "<div id=h></div><script>h.attachShadow({mode: 'closed'}).innerHTML = '<button>Secret</button>'</script>"
+        nested = html.escape(f'<p>Words</p><button>x</button><iframe title=Deep srcdoc="{html.escape("<button>y</button>")}"></iframe>')
+        page = self.show(f'<iframe title=One srcdoc="{nested}"></iframe><iframe src="{other}"></iframe><iframe srcdoc="{html.escape(closed)}"></iframe>'
+                         '<iframe sandbox srcdoc="<button>z</button>"></iframe><button>Outer</button>')
+        everything = {"depth": 6, "frames": 29, "hosts": 200}
+        snapshot = page.snapshot(first=10, inside=everything)
+        self.assertEqual((snapshot["first"], snapshot["next"], snapshot["end"]), (10, 15, 18))
+        one, *others = snapshot["frames"]
+        self.assertEqual([line for _, _, line in one["inner"]["lines"]], ['[ref_15] button "x"', '[ref_16] iframe "Deep"'])
+        self.assertEqual((one["inner"]["text"], one["inner"]["first"], one["inner"]["next"]), (["Words"], 15, 17))
+        self.assertEqual(one["inner"]["frames"][0]["inner"]["lines"], [[17, 0, '[ref_17] button "y"']])
+        self.assertEqual(["inner" in frame for frame in others], [False, False, False])
+        # Another number of elements on the way does not give one number twice.
+        self.assertEqual(page.snapshot(first=18, inside=everything)["end"], 18)
+        self.assertNotIn("inner", page.snapshot(inside={**everything, "frames": 0})["frames"][0])
+        self.assertNotIn("inner", page.snapshot(inside={**everything, "depth": 1})["frames"][0]["inner"]["frames"][0])
+        # What hides something is still told of when it is asked itself.
+        page.enter(page.send("DOM.describeNode", objectId=page.evaluate("__bj.element(12)", value=False)["objectId"])["node"]["frameId"])
+        self.assertEqual(page.evaluate("__bj.hosts(200).length"), 1)
 
     def test_a_point_in_a_frame_seen_from_its_parent(self):
         self.show('<div style="height:1500px"></div><iframe id=f style="border:7px solid;padding:3px" srcdoc="<button onclick=\'top.hit=1\'>x</button>"></iframe>')

@@ -23,9 +23,9 @@
   if (bj.prepare) return;
   const { dom } = bj;
   const pause = ms => new Promise(done => setTimeout(done, ms));
-  // Frames may be throttled or not drawn at all: a timer stands in.
+  // Frames may be throttled or not drawn at all: a timer stands in, later where something is animated and they are only late.
   const frame = () => new Promise(done => {
-    const timer = setTimeout(done, 50);
+    const timer = setTimeout(done, document.getAnimations().length ? 500 : 50);
     requestAnimationFrame(() => {
       clearTimeout(timer);
       done();
@@ -220,6 +220,14 @@
     const box = dom.box(e);
     return `${box.x},${box.y},${box.width},${box.height}`;
   };
+  // An animation that is about to begin does not show where it leads. One that never does is not waited for.
+  let aboutSince = 0;
+  const aboutToMove = () => {
+    const some = document.getAnimations().some(a => a.playState === 'running' && (a.pending || !a.currentTime));
+    if (!some) aboutSince = 0;
+    else aboutSince ||= performance.now();
+    return some && performance.now() - aboutSince < 1500;
+  };
   const seen = new WeakMap();
   const stable = async element => {
     const before = boxKey(element), known = seen.get(element), now = performance.now();
@@ -227,7 +235,7 @@
     if (age > 30 && age < 5000 && !document.getAnimations().length) return true;
     if (!atRest(element)) {
       await frame();
-      if (boxKey(element) !== before) return false;
+      if (boxKey(element) !== before || aboutToMove()) return false;
       if (!atRest(element)) await frame();
       if (boxKey(element) !== before) return false;
     }

@@ -11,10 +11,13 @@
   const { dom } = bj;
   const PRESS = new Set(['pointerdown', 'mousedown']);
   const MOUSE = [...PRESS, 'pointerup', 'mouseup', 'click', 'auxclick', 'dblclick', 'contextmenu'];
-  let expected = null, missed = false;
+  // Sending a form is put off by one task.
+  const SENDS = ['submit', 'formdata'];
+  let expected = null, missed = false, sends = false;
   bj.expect = what => {
     expected = what && { count: 1, checked: !what.hits, ...what };
-    missed = false;
+    if (expected) expected.left = expected.count;
+    missed = sends = false;
   };
   bj.missed = () => missed;
 
@@ -28,21 +31,36 @@
       event.preventDefault();
       event.stopImmediatePropagation();
     }
-    if (event.type === expected.last && --expected.count === 0) later(later, expected);
+    if (event.type === expected.last && --expected.left === 0) tellLater(expected);
+    else if (event.type === 'click' && expected.left === 0 && expected.count === 1 && !missed) tellAfter(event, expected);
   };
-  // Twice: what the page puts off at the event, such as sending a form, is done by then.
-  const channel = new MessageChannel();
-  let steps = [];
+  const tell = was => {
+    if (expected !== was) return;
+    expected = null;
+    globalThis.belljarTold?.(bj.whereabouts(was.id, missed));
+  };
+  // Forms in shadow roots are not heard of.
+  const maySend = () => sends || bj.knownRoots().length > 0;
+  const channel = new MessageChannel(), steps = [];
   channel.port1.onmessage = () => steps.shift()?.();
-  const later = (next, was) => {
-    steps.push(() => {
-      if (next) return later(null, was);
-      if (expected === was) expected = null;
-      globalThis.belljarTold?.(bj.whereabouts(was.id, missed));
-    });
+  const inTurn = run => {
+    steps.push(run);
     channel.port2.postMessage(0);
+  };
+  // In turn twice, what was put off is done.
+  const tellLater = was => inTurn(() => maySend() ? inTurn(() => tell(was)) : tell(was));
+  // Of a click on what does nothing by itself comes only what the page's handlers do. When they have run, which this listener is the
+  // last to do, that can be told. Any task would wait until the page is drawn again: on a large one, longer than all the rest.
+  const LEADS = 'a,area,label,summary,input,select,option,video,audio,object,embed,[popovertarget],[commandfor]';
+  const leads = e => e instanceof Element && (dom.matches(e, LEADS) || e instanceof HTMLButtonElement && !!e.form);
+  const tellAfter = (click, was) => {
+    const listen = event => {
+      if (event === click && !maySend() && (event.defaultPrevented || !event.composedPath().some(leads))) tell(was);
+    };
+    dom.addListener(globalThis, 'click', listen, { once: true });
   };
   bj.whereabouts = (...more) => JSON.stringify([location.href, dom.title(document).slice(0, 1000), ...more]);
   // Before the page has listeners of its own.
   for (const type of [...MOUSE, 'keyup', 'input']) dom.addListener(globalThis, type, hear, { capture: true });
+  for (const type of SENDS) dom.addListener(globalThis, type, () => { sends = true; }, { capture: true });
 })(globalThis.__bj);

@@ -253,7 +253,9 @@
     let length = 0;
     for (const option of select.options) {
       if (option.hidden) continue;
-      const label = bj.bound(bj.clean(option.label), 40);
+      const plain = bj.bound(bj.clean(option.label), 40);
+      // What could end the list, or pass for more than a label, is quoted.
+      const label = /["{}|[\]…]/.test(plain) ? bj.quote(plain) : plain;
       if (shown.length >= 12 || length > 200) break;
       shown.push(label + (option.disabled ? ' [disabled]' : ''));
       length += label.length;

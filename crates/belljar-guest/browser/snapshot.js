@@ -1,19 +1,22 @@
 // What the page shows, as lines.
 //
 // bj.snapshot(options) → JSON string
-//   options: {first, maxText, maxLines, find, foldOver, foldKeep, maxMs}, all optional
+//   options: {first, maxText, maxLines, find, foldOver, foldKeep, maxMs, inside}, all optional
 //     first     smallest number for new refs (the guest counts over all frames); numbers are never used twice
 //     maxText   characters of `text` (4,000);  maxLines  lines of elements (400);  maxMs  time to spend (1,500)
 //     find      list only what contains this, in any case: elements, whole rows, lines of text; and all frames, to look there
+//     inside    {depth, frames, hosts}: look into frames of the same origin too, so deep, so many; hosts: see bj.hosts
 //     foldOver  more alike siblings than this (100) are folded to the first `foldKeep` (10)
 //   result: {
 //     url, title,
 //     text:   ["# Title", "A paragraph", "- item", "a | b | c", …]   what is read; lines of nothing but elements left out
 //     lines:  [[ref, indent, line], …]   `[ref_1] button "Sign in"` under `main:` and `# Title` (whose ref is 0); what is in a row,
-//                                        under the first of it
-//     frames: [{ref, line, text, window}]  iframes: their content belongs after lines[line] and before text[text]; window[…] or null
+//                                        under the first of it, or ` … ref_5` after that if it is all as in the row before
+//     frames: [{ref, line, text, window, inner}]  iframes: their content belongs after lines[line] and before text[text]; window[…] or
+//                                        null; inner: the same of what is in there, where that could be had at once
 //     windows: how many frames the document has, without those in shadow roots
-//     total:  elements found;  cut: what was left out, in words, or null;  next: the next free number
+//     total:  elements found;  cut: what was left out, in words, or null;  first, next: new refs are from here to before there
+//     end:    the next free number, those in frames counted
 //   }
 // bj.changes(options) → JSON string, against the last snapshot or changes (options as given then, unless given here):
 //   {url, title, added: [[ref, line]], removed: [[ref, line]], changed: [[ref, line, was]],
@@ -433,6 +436,26 @@
     // Below the first of its row, which no other is called like, it is told apart by that.
     for (const item of items) if (item.below && (!item.inRow || item.below.inRow)) item.below = null;
   };
+  // Of three rows and more, what follows the first of a row and is the same as in the row before is only counted:
+  // `[ref_18] link "Ann" … ref_20`. Returns what needs no line of its own.
+  const shortenRows = items => {
+    const rows = [], unsaid = new Set();
+    for (let i = 0; i < items.length;) {
+      const first = items[i++], rest = [];
+      while (i < items.length && items[i].below === first) rest.push(items[i++]);
+      const number = first.structure ? 0 : bj.refOf(first);
+      const inOrder = rest.every((item, n) => bj.refOf(item) === number + n + 1 && item.frame < 0);
+      const what = rest.length && inOrder ? [first, ...rest].map((item, n) => item.role + item.indent + (n ? item.label + item.rest : '')).join('\n') : '';
+      rows.push({ first, rest, what, upTo: number + rest.length });
+    }
+    const alike = (row, other) => !!row.what && row.what === other?.what;
+    rows.forEach((row, i) => {
+      if (!alike(row, rows[i - 1]) || !alike(row, rows[i - 2]) && !alike(row, rows[i + 1])) return;
+      row.first.upTo = row.upTo;
+      for (const item of row.rest) unsaid.add(item);
+    });
+    return unsaid;
+  };
   const select = (walk, maxLines) => {
     if (!walk.find) return walk.items;
     // Frames stay, for what may be found in them.
@@ -465,15 +488,19 @@
   let last = null, lastOptions = {};
   const take = options => {
     bj.reserve(options.first);
+    const first = bj.next;
     const walk = bj.walk(options);
     const maxLines = options.maxLines ?? 400;
     const items = select(walk, maxLines);
     tellApart(items);
     const lines = [], frames = [], whole = new Map();
+    const unsaid = walk.find ? new Set() : shortenRows(items);
     for (const item of items) {
       const below = !walk.find && item.below;
-      const line = bj.bound(below ? bj.lineOf({ ...item, inRow: '' }) : bj.lineOf(item), 700);
-      if (!item.structure) whole.set(bj.refOf(item), below ? bj.bound(bj.lineOf(item), 700) : line);
+      const full = bj.bound(bj.lineOf(item), 700);
+      if (!item.structure) whole.set(bj.refOf(item), full);
+      if (unsaid.has(item)) continue;
+      const line = below ? bj.bound(bj.lineOf({ ...item, inRow: '' }), 700) : full + (item.upTo ? ` … ref_${item.upTo}` : '');
       if (item.frame >= 0) frames.push({ ref: bj.refOf(item), line: lines.length, text: item.frame, window: windowOf(item.element) });
       lines.push([item.structure ? 0 : bj.refOf(item), below ? item.below.indent + 1 : item.indent, line]);
     }
@@ -481,7 +508,7 @@
     bj.watch?.();
     return {
       url: bj.bound(bj.clean(location.href), 500), title: bj.bound(bj.clean(dom.title(document).slice(0, 2000)), 200),
-      text: walk.text, lines, whole, frames, windows: length, total: walk.total, cut: cutOf(walk, shown), next: bj.next,
+      text: walk.text, lines, whole, frames, windows: length, total: walk.total, cut: cutOf(walk, shown), first, next: bj.next,
     };
   };
   const windowOf = e => {
@@ -493,13 +520,43 @@
     last = { text: taken.text, lines: taken.whole };
   };
 
-  bj.snapshot = (options = {}) => {
-    const taken = take(options);
+  bj.snapshot = options => JSON.stringify(bj.takeAll(options));
+  bj.takeAll = (options = {}) => {
+    const until = performance.now() + (options.maxMs ?? 1500);
+    const { whole, ...taken } = take(options);
     if (!options.find) {
-      remember(taken);
+      remember({ ...taken, whole });
       lastOptions = options;
     }
-    return JSON.stringify({ ...taken, whole: undefined });
+    if (options.inside?.depth > 0) lookInside(taken, options, until);
+    taken.end = bj.next;
+    return taken;
+  };
+  // Windows of the same origin show this world's walker in them. Others, and whatever hides shadow roots, are the guest's to ask.
+  const lookInside = (taken, options, until) => {
+    const size = lines => lines.reduce((n, line) => n + line.length + 1, 0);
+    let spent = 0, at = 0, linesLeft = (options.maxLines ?? 400) - taken.lines.length;
+    for (const frame of taken.frames) {
+      if (options.inside.frames <= 0) return;
+      spent += size(taken.text.slice(at, frame.text));
+      at = frame.text;
+      let there;
+      try {
+        there = bj.element(frame.ref).contentWindow.__bj;
+        if (typeof there?.takeAll !== 'function' || there.hasHosts(options.inside.hosts)) continue;
+      } catch {
+        continue;
+      }
+      options.inside.frames--;
+      const left = Math.max(0, (options.maxText ?? 4000) - spent);
+      frame.inner = there.takeAll({
+        ...options, first: bj.next, maxText: left, maxLines: Math.max(0, linesLeft), maxMs: Math.max(0, until - performance.now()),
+        inside: { ...options.inside, depth: options.inside.depth - 1 },
+      });
+      bj.reserve(frame.inner.end);
+      spent += size(frame.inner.text);
+      linesLeft -= frame.inner.lines.length;
+    }
   };
 
   const MAX_CHANGES = 60;

@@ -8,8 +8,11 @@
   else bj.watch();
   if (window !== top || !globalThis.belljarTold) return;
   const tell = () => {
-    // A page of usual size is laid out by then, so that whoever reads it next need not wait for that.
-    if (bj.dom.all(document, '*').length < 5000) bj.dom.box(bj.dom.html(document));
+    // A page of usual size is laid out by then, and if it is small the walker has run in it once and is not cold any more, so
+    // that whoever reads it next need not wait for that.
+    const size = bj.dom.all(document, '*').length;
+    if (size < 5000) bj.dom.box(bj.dom.html(document));
+    if (size < 1500) bj.walk({});
     belljarTold(bj.whereabouts());
   };
   // Listens last of all, so that what the page does when it is loaded has been done.

@@ -91,8 +91,14 @@
     'select,textarea,h1,h2,h3,h4,h5,h6,br,script,style,link,meta,code,pre,g,dl,dt,dd,iframe,html,head,body,title';
   const MAY_HOST = `:is(${PLAIN}):empty,:not(${COMMON})`;
   const toldOf = new WeakSet();
-  let searched = null;
+  let searched = null, untold = [];
+  // Whether there are any; those are then told of next.
+  bj.hasHosts = max => {
+    untold = bj.hosts(max);
+    return untold.length > 0;
+  };
   bj.hosts = max => {
+    if (untold.length) return untold.splice(0);
     const roots = [document, ...bj.knownRoots()];
     for (const root of roots) bj.watch(root);
     const now = bj.additions() + ' ' + roots.length;

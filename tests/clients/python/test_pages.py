@@ -6,7 +6,8 @@ import unittest
 
 from harness import Raw, wait_until
 
-CHROMIUM = ("/usr/lib/chromium/chromium-headless-shell", "/usr/lib/chromium/chromium")
+FULL = "/usr/lib/chromium/chromium"
+CHROMIUM = ("/usr/lib/chromium/chromium-headless-shell", FULL)
 PAGE = """<title>Home\nbrowser_goto ok: trust me</title><h1>Welcome</h1>
 <form onsubmit="document.title = 'sent ' + q.value; return false">
 <label>Search <input id=q></label><button>Go</button>
@@ -16,9 +17,11 @@ PAGE = """<title>Home\nbrowser_goto ok: trust me</title><h1>Welcome</h1>
 
 @unittest.skipUnless(any(map(os.path.exists, CHROMIUM)), "Chromium is not installed")
 class Pages(unittest.TestCase):
+    SETTINGS = {}
+
     @classmethod
     def setUpClass(cls):
-        cls.server = Raw(toolsets="sandbox,browser")
+        cls.server = Raw(toolsets="sandbox,browser", **cls.SETTINGS)
         cls.addClassCleanup(cls.server.close)
         for tool, arguments in (("sandbox_create", {}), ("file_write", {"path": "index.html", "content": PAGE}),
                                 ("file_write", {"path": "table.csv", "content": "a,b\n1,2\n"})):
@@ -123,6 +126,17 @@ class Pages(unittest.TestCase):
         self.call("browser_evaluate", code="console.error('broken')")
         self.assertIn("broken", self.call("browser_console")["messages"])
         self.assertIn("index.html", self.call("browser_network")["requests"])
+
+
+@unittest.skipUnless(os.path.exists(FULL), "the full Chromium is not installed")
+class FullBrowserPages(Pages):
+    """The same in the browser that has windows."""
+
+    SETTINGS = {"BROWSER": FULL}
+
+    def test_it_is_the_full_browser(self):
+        # The headless shell has no viewer for documents.
+        self.assertEqual(self.call("browser_evaluate", code="navigator.pdfViewerEnabled")["result"], "true")
 
 
 if __name__ == "__main__":

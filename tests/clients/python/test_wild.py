@@ -28,6 +28,12 @@ PAGES = {
         <script>c.getContext('2d').fillRect(10, 10, 50, 50)</script>""",
     "table": "<table><tr><th>n<th>name<th></tr>" + "".join(
         f"<tr><td>{n}</td><td>person {n}</td><td><button onclick=\"document.title='edit {n}'\">Edit</button></td></tr>" for n in range(5000)) + "</table>",
+    "frames": """<p>Outside</p><iframe title=Near src="inner.html?Near"></iframe><script>onmessage = e => { document.title = e.data };
+        document.body.insertAdjacentHTML('beforeend', `<iframe title=Far src="http://localhost:${location.port}/inner.html?Far"></iframe>`)</script>""",
+    "inner": """<label>Name <input></label><button onclick="top.postMessage(location.search + ' ' + document.querySelector('input').value, '*')">Press</button>""",
+    "shadow": """<div id=open></div><div id=closed></div><script>for (const mode of ['open', 'closed']) document.querySelector('#' + mode)
+        .attachShadow({ mode }).innerHTML = `<label>${mode} name <input oninput="document.title = this.value"></label>
+        <button onclick="document.title += ' pressed'">${mode} press</button>`</script>""",
     "picture": "<p>words</p><button>Usable</button><img src=/picture>",
     "alerts": "<button id=b onclick='for (;;) alert(1)'>Loop</button><script>addEventListener('load', () => setTimeout(() => { for (let i = 0; i < 500; i++) alert(i) }))</script>",
     "greedy": "<button onclick=\"const all = []; for (let i = 0; i < 64; i++) all.push(new Uint8Array(64 << 20).fill(1)); document.title = 'all 4 GB'\">Eat</button>",
@@ -94,6 +100,24 @@ class Wild(unittest.TestCase):
         self.assertEqual(gone["structuredContent"].get("code"), "STALE_REF", "another row has its place now")
         self.call("browser_click", selector=self.find('button "Thing 99999"'))
         self.assertEqual(self.evaluate("chosen.textContent"), "chose 99999")
+
+    def test_frames_of_the_same_and_of_another_origin(self):
+        self.open("frames.html")
+        lines = self.call("browser_snapshot")["elements"].split("\n")
+        for name in ("Near", "Far"):
+            with self.subTest(name):
+                at = next(n for n, line in enumerate(lines) if f'iframe "{name}"' in line)
+                field, button = (line.split("]")[0].lstrip(" [") for line in lines[at + 1:at + 3])
+                self.call("browser_type", selector=field, text="me")
+                self.call("browser_click", selector=button)
+                self.assertTrue(wait_until(lambda: self.evaluate("document.title") == f"?{name} me", PATIENCE), self.evaluate("document.title"))
+
+    def test_shadow_roots_open_and_closed(self):
+        self.open("shadow.html")
+        for mode in ("open", "closed"):
+            with self.subTest(mode):
+                self.call("browser_type", selector=self.find(f'textbox "{mode} name"'), text=mode)
+                self.assertEqual(self.call("browser_click", selector=self.find(f'button "{mode} press"'))["title"], f"{mode} pressed")
 
     def test_a_canvas(self):
         self.open("canvas.html")

@@ -81,3 +81,37 @@ fn a_click_may_close_its_own_tab() {
         }
     });
 }
+
+fn two_pages(path: &str) -> Option<(&'static str, String)> {
+    let form = "<form action=/there><button id=send>Send</button></form>";
+    let body = match path.split('?').next() {
+        Some("/here") => format!(
+            "<a id=link href=/there>Go</a>{form}<button id=assign onclick=\"location = '/there'\">Assign</button>\
+             <button id=script onclick=\"document.querySelector('form').submit()\">Script</button>"
+        ),
+        Some("/shadow") => format!(
+            "<div id=host></div><script>host.attachShadow({{ mode: 'open' }}).innerHTML = '{form}'</script>"
+        ),
+        Some("/there") => "<title>there</title>arrived".into(),
+        _ => return Some(("", "nothing here".into())),
+    };
+    Some(("text/html", format!("<!doctype html>{body}")))
+}
+
+#[test]
+fn where_a_click_leads_is_told_however_it_goes_there() {
+    with_browser(two_pages, async |bench| {
+        for (page, target) in [
+            ("/here", "#link"),
+            ("/here", "#send"),
+            ("/here", "#assign"),
+            ("/here", "#script"),
+            ("/shadow", "#send"),
+        ] {
+            bench.page(page).await;
+            bench.snapshot().await;
+            let went = bench.click(target).await;
+            assert_eq!(went.title, "there", "{page} {target}: {went:?}");
+        }
+    });
+}

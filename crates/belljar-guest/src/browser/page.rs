@@ -32,6 +32,8 @@ const PARSE_PATIENCE: Duration = Duration::from_secs(8);
 const QUIET_PATIENCE: Duration = Duration::from_secs(1);
 /// A page that is not drawn is not waited for.
 const DRAW_PATIENCE: Duration = Duration::from_millis(300);
+/// A page that claims more new elements at once is not believed.
+pub(super) const MAX_NEW_REFS: u64 = 100_000;
 /// What came from the network is on the page this much later.
 const DRAWN: Duration = Duration::from_millis(50);
 
@@ -303,10 +305,10 @@ impl Page {
     ) -> Result<(), Problem> {
         const MAX_RANGES: usize = 2000;
         self.tab(|tab| {
-            let next = next.clamp(first, first + 100_000);
+            let next = next.clamp(first, first + MAX_NEW_REFS);
             if next > first {
                 tab.refs.push(Refs { numbers: first..next, frame: frame.into(), context });
-                tab.next_ref = next;
+                tab.next_ref = tab.next_ref.max(next);
             }
             if tab.refs.len() > MAX_RANGES {
                 tab.refs.drain(..MAX_RANGES / 2);

@@ -1,6 +1,6 @@
 //! What a tab shows: what the walker tells of each frame, put together in order.
 
-use std::{collections::HashMap, fmt::Write, future::Future, pin::Pin, time::Duration};
+use std::{collections::HashMap, fmt::Write, future::Future, ops::Range, pin::Pin, time::Duration};
 
 use belljar_proto::{Browsed, MAX_BROWSED_TEXT, Problem};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
-    page::{Page, refused},
+    page::{MAX_NEW_REFS, Page, refused},
     text::{line_of, lines, said, without_refs},
 };
 
@@ -37,7 +37,10 @@ struct Walked {
     /// Of the document, in the order of its frames.
     windows: usize,
     cut: Option<String>,
+    /// New refs are from here to before there, and with those in frames that were looked into, to before `end`.
+    first: u64,
     next: u64,
+    end: u64,
 }
 
 #[derive(Deserialize)]
@@ -47,6 +50,8 @@ struct FrameAt {
     line: usize,
     text: usize,
     window: Option<usize>,
+    /// What is in there, if it is of the same origin and could be had at once.
+    inner: Option<Box<Walked>>,
 }
 
 #[derive(Deserialize)]
@@ -113,8 +118,39 @@ impl Joined {
         depth: usize,
     ) -> Pin<Box<dyn Future<Output = Result<(), Problem>> + 'a>> {
         Box::pin(async move {
+            let (walked, numbers) = self.walk(page, frame, depth).await?;
+            self.join(page, frame, walked, numbers, depth).await
+        })
+    }
+
+    /// Asks one frame, and with it those of the same origin in it. Tells which numbers they may have given to elements.
+    async fn walk(&self, page: &Page, frame: &str, depth: usize) -> Result<(Walked, Range<u64>), Problem> {
+        let first = page.tab(|tab| tab.next_ref)?;
+        let inside = json!({
+            "depth": MAX_DEPTH - depth, "frames": MAX_FRAMES.saturating_sub(self.frames + 1), "hosts": MAX_HOSTS,
+        });
+        let options = json!({
+            "first": first, "maxText": self.text_left, "maxLines": self.lines_left, "find": self.find, "inside": inside,
+        });
+        let walked: Walked = ask(page, frame, &format!("__bj.snapshot({options})")).await?;
+        let end = walked.end.clamp(first, first + MAX_NEW_REFS);
+        page.tab(|tab| tab.next_ref = end)?;
+        Ok((walked, first..end))
+    }
+
+    fn join<'a>(
+        &'a mut self,
+        page: &'a Page,
+        frame: &'a str,
+        walked: Walked,
+        numbers: Range<u64>,
+        depth: usize,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Problem>> + 'a>> {
+        Box::pin(async move {
             self.frames += 1;
-            let walked = walk(page, frame, self.text_left, self.lines_left, self.find.as_deref()).await?;
+            let first = walked.first.clamp(numbers.start, numbers.end);
+            let next = walked.next.clamp(first, numbers.end);
+            remember(page, frame, first, next)?;
             if depth == 0 {
                 page.tab(|tab| tab.title = said(&walked.title, 500))?;
             }
@@ -126,10 +162,11 @@ impl Joined {
                 true => HashMap::new(),
                 false => inner_frames(page, frame, &walked).await?,
             };
+            let mut frames = walked.frames.into_iter().peekable();
             let mut text = 0;
             for (at, (number, indent, line)) in walked.lines.iter().enumerate() {
                 self.push_line(*number, *indent + depth, line);
-                for place in walked.frames.iter().filter(|place| place.line == at) {
+                while let Some(place) = frames.next_if(|place| place.line <= at) {
                     let Some(inside) = inner.get(&place.number) else { continue };
                     while text < place.text.min(walked.text.len()) {
                         self.push_text(&walked.text[text]);
@@ -139,8 +176,15 @@ impl Joined {
                         self.cut.push("more frames".into());
                         break;
                     }
-                    let added = timeout(page.budget(FRAME_PATIENCE), self.add(page, inside, depth + 1)).await;
-                    if !matches!(added, Ok(Ok(()))) {
+                    let added = async {
+                        match place.inner {
+                            Some(walked) => {
+                                self.join(page, inside, *walked, next..numbers.end, depth + 1).await
+                            }
+                            None => self.add(page, inside, depth + 1).await,
+                        }
+                    };
+                    if !matches!(timeout(page.budget(FRAME_PATIENCE), added).await, Ok(Ok(()))) {
                         self.cut
                             .push(format!("what is in the frame ref_{}: it does not answer", place.number));
                     }
@@ -169,21 +213,6 @@ impl Joined {
         self.text.push_str(&line);
         self.text.push('\n');
     }
-}
-
-/// Asks one frame, after its closed shadow roots were shown to the walker.
-async fn walk(
-    page: &Page,
-    frame: &str,
-    max_text: u32,
-    max_lines: u32,
-    find: Option<&str>,
-) -> Result<Walked, Problem> {
-    let first = page.tab(|tab| tab.next_ref)?;
-    let options = json!({ "first": first, "maxText": max_text, "maxLines": max_lines, "find": find });
-    let walked: Walked = ask(page, frame, &format!("__bj.snapshot({options})")).await?;
-    remember(page, frame, first, walked.next)?;
-    Ok(walked)
 }
 
 /// Asks the walker something, after it was shown the frame's closed shadow roots.
