@@ -13,7 +13,7 @@ use bollard::{
     errors::Error,
     models::{
         ContainerCreateBody, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount, MountType,
-        ResourcesUlimits,
+        MountVolumeOptions, MountVolumeOptionsDriverConfig, ResourcesUlimits,
     },
     query_parameters::{
         CreateContainerOptions, CreateImageOptions, ListContainersOptions, RemoveContainerOptions,
@@ -30,9 +30,10 @@ const USUAL: &str = "/var/run/docker.sock";
 /// Whose a container is: the instance of the server, and the sandbox.
 pub(super) const OWNER: &str = "belljar.owner";
 pub(super) const HANDLE: &str = "belljar.handle";
-const REPOSITORY: &str = "belljar-sandbox";
-/// What an engine covers by itself, and the kernel's command line, which is the host's business.
-const MASKED: [&str; 11] = [
+/// With a registry's name, so that every engine finds it under the one that it was given.
+const REPOSITORY: &str = "localhost/belljar-sandbox";
+/// What an engine covers by itself, and more that is the host's business.
+const MASKED: [&str; 12] = [
     "/proc/acpi",
     "/proc/asound",
     "/proc/cmdline",
@@ -40,15 +41,18 @@ const MASKED: [&str; 11] = [
     "/proc/kcore",
     "/proc/keys",
     "/proc/latency_stats",
+    "/proc/partitions",
     "/proc/sched_debug",
     "/proc/scsi",
     "/proc/timer_list",
-    "/sys/firmware",
+    "/sys",
 ];
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 /// How often it is looked whether a container is gone that the engine is removing already, and how long between.
 const REMOVALS: usize = 1000;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
+/// Runtimes that bring a kernel along, as their names say it.
+const KERNELS: [&str; 3] = ["runsc", "gvisor", "kata"];
 const SHARED_MEMORY: i64 = 64 << 20;
 pub(super) const GUEST: &str = "/opt/belljar/guest";
 pub(super) const DOOR: &str = "/run/belljar";
@@ -60,6 +64,10 @@ pub(super) struct Engine {
     /// What is weaker here than it could be.
     pub(super) weaker: Vec<String>,
     seccomp: String,
+    /// It can show directories as overlays.
+    overlays: bool,
+    /// Containers run on this machine's kernel, and not on one of their own.
+    shares_kernel: bool,
     image: OnceCell<String>,
 }
 
@@ -69,8 +77,12 @@ pub(super) struct Spec<'a> {
     pub(super) owner: &'a str,
     pub(super) image: String,
     pub(super) env: Vec<String>,
-    /// Sources on the host and where they are seen, read-only.
+    /// Sources on the host and where they are seen, read-only, as they are.
     pub(super) binds: Vec<(PathBuf, String)>,
+    /// The same, but with inodes of the container's own where the engine can do that.
+    pub(super) shown: Vec<(PathBuf, String)>,
+    /// An empty directory of the host's.
+    pub(super) empty: &'a Path,
     pub(super) limits: &'a Limits,
 }
 
@@ -101,14 +113,21 @@ impl Engine {
         let docker = docker.map_err(|e| remedy(readable(&e)))?;
         let docker = docker.negotiate_version().await.map_err(|e| remedy(readable(&e)))?;
         let info = docker.info().await.map_err(|e| remedy(readable(&e)))?;
-        let known: Vec<String> = info.runtimes.unwrap_or_default().into_keys().collect();
-        if !runtime.is_empty() && !known.iter().any(|name| name == runtime) {
+        let known = info.runtimes.unwrap_or_default();
+        if !runtime.is_empty() && !known.contains_key(runtime) {
+            let mut known: Vec<String> = known.into_keys().collect();
+            known.sort();
             return Err(format!(
                 "the container engine knows no runtime {runtime:?}, only {}. Install it and name it in the engine's \
                  daemon.json, or change the setting `docker.runtime`",
                 known.join(", ")
             ));
         }
+        let used =
+            if runtime.is_empty() { info.default_runtime.unwrap_or_default() } else { runtime.to_owned() };
+        let program = known.get(&used).and_then(|found| found.path.clone()).unwrap_or_default();
+        let is_kernel = |name: &str| KERNELS.iter().any(|kernel| name.contains(kernel));
+        let shares_kernel = !is_kernel(&used) && !is_kernel(&program);
         let security = info.security_options.unwrap_or_default();
         let mut weaker = Vec::new();
         if !security.iter().any(|option| option.contains("name=seccomp")) && runtime.is_empty() {
@@ -121,6 +140,16 @@ impl Engine {
                     .into(),
             );
         }
+        // Podman makes empty volumes of them.
+        let version = docker.version().await.map_err(|e| remedy(readable(&e)))?;
+        let podman = version.components.unwrap_or_default().iter().any(|part| part.name.contains("Podman"));
+        let overlays = !podman && has_overlayfs();
+        if !overlays {
+            let why = if podman { "Podman cannot show them otherwise" } else { "overlayfs is missing" };
+            weaker.push(format!(
+                "files below /usr are the machine's own: who locks or watches one sees others do so ({why})"
+            ));
+        }
         weaker.push("no Landlock".into());
         Ok(Self {
             docker,
@@ -128,6 +157,8 @@ impl Engine {
             version: info.server_version.unwrap_or_default(),
             weaker,
             seccomp: seccomp::profile::profile().to_string(),
+            overlays,
+            shares_kernel,
             image: OnceCell::new(),
         })
     }
@@ -161,6 +192,11 @@ impl Engine {
         self.image.get_or_try_init(make).await.cloned()
     }
 
+    /// Whether directories can be put into a container that runs.
+    pub(super) fn takes_mounts(&self) -> bool {
+        self.shares_kernel && rustix::process::geteuid().is_root()
+    }
+
     pub(super) async fn has_image(&self, image: &str) -> Result<(), String> {
         let found = self.docker.inspect_image(image).await;
         found.map(drop).map_err(|e| format!("the engine does not have the image {image}: {}", readable(&e)))
@@ -177,13 +213,11 @@ impl Engine {
     }
 
     fn body(&self, spec: &Spec<'_>) -> ContainerCreateBody {
-        let bind = |(source, target): &(PathBuf, String)| Mount {
-            source: Some(source.to_string_lossy().into_owned()),
-            target: Some(target.clone()),
-            typ: Some(MountType::BIND),
-            read_only: Some(true),
-            ..Mount::default()
+        let show = |shown: &(PathBuf, String)| match self.overlays && shown.0.is_dir() {
+            true => overlay(shown, spec.empty),
+            false => bind(shown),
         };
+        let mounts = spec.binds.iter().map(bind).chain(spec.shown.iter().map(show)).collect();
         let limit = |name: &str, limit: i64| ResourcesUlimits {
             name: Some(name.into()),
             soft: Some(limit),
@@ -213,7 +247,7 @@ impl Engine {
                 (HANDLE.to_owned(), spec.id.to_owned()),
             ])),
             host_config: Some(HostConfig {
-                mounts: Some(spec.binds.iter().map(bind).collect()),
+                mounts: Some(mounts),
                 tmpfs: Some(tmpfs.into()),
                 shm_size: Some(SHARED_MEMORY),
                 readonly_rootfs: Some(true),
@@ -301,6 +335,49 @@ impl Engine {
         let cpu = stats.cpu_stats?.cpu_usage?.total_usage?;
         Some((cpu, stats.memory_stats.and_then(|memory| memory.usage).unwrap_or_default()))
     }
+}
+
+fn bind((source, target): &(PathBuf, String)) -> Mount {
+    Mount {
+        source: Some(source.to_string_lossy().into_owned()),
+        target: Some(target.clone()),
+        typ: Some(MountType::BIND),
+        read_only: Some(true),
+        ..Mount::default()
+    }
+}
+
+/// A volume without a name, which the engine makes and removes with its container. It is read-only because an overlay
+/// without an upper layer is.
+fn overlay((source, target): &(PathBuf, String), empty: &Path) -> Mount {
+    let layer = |path: &Path| {
+        let path = path.to_string_lossy();
+        path.replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,")
+    };
+    let options = [
+        ("type", "overlay".to_owned()),
+        ("device", "overlay".to_owned()),
+        ("o", format!("ro,nosuid,nodev,lowerdir={}:{}", layer(source), layer(empty))),
+    ];
+    Mount {
+        target: Some(target.clone()),
+        typ: Some(MountType::VOLUME),
+        volume_options: Some(MountVolumeOptions {
+            no_copy: Some(true),
+            driver_config: Some(MountVolumeOptionsDriverConfig {
+                name: Some("local".into()),
+                options: Some(options.map(|(name, value)| (name.to_owned(), value)).into()),
+            }),
+            ..MountVolumeOptions::default()
+        }),
+        ..Mount::default()
+    }
+}
+
+/// The engine is on this machine.
+fn has_overlayfs() -> bool {
+    std::fs::read_to_string("/proc/filesystems")
+        .is_ok_and(|known| known.lines().any(|line| line == "nodev\toverlay"))
 }
 
 fn name(id: &str) -> String {

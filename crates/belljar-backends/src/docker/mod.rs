@@ -64,11 +64,30 @@ pub struct DockerOptions {
     pub program: PathBuf,
 }
 
-/// The engine's version, and what is weaker there than it could be; or why there is none.
-pub async fn look(socket: &Path, runtime: &str) -> Result<(String, Vec<String>), String> {
-    let looked = timeout(LOOK_LIMIT, Engine::connect(socket, runtime)).await;
-    let engine = looked.unwrap_or_else(|_| Err(format!("nobody answers at {}", socket.display())))?;
-    Ok((engine.version, engine.weaker))
+/// A container engine, from outside.
+#[derive(Debug)]
+pub struct Look {
+    pub version: String,
+    /// What is weaker there than it could be.
+    pub weaker: Vec<String>,
+    /// Those of the images asked for that it does not have.
+    pub missing: Vec<String>,
+}
+
+/// What the engine is like; or why there is none.
+pub async fn look(socket: &Path, runtime: &str, images: &[String]) -> Result<Look, String> {
+    let looked = async {
+        let engine = Engine::connect(socket, runtime).await?;
+        let mut missing = Vec::new();
+        for image in images {
+            if engine.has_image(image).await.is_err() {
+                missing.push(image.clone());
+            }
+        }
+        Ok(Look { version: engine.version, weaker: engine.weaker, missing })
+    };
+    let looked = timeout(LOOK_LIMIT, looked).await;
+    looked.unwrap_or_else(|_| Err(format!("nobody answers at {}", socket.display())))
 }
 
 /// What a container is made of, for every sandbox alike.
@@ -79,6 +98,8 @@ struct Mould {
     guest: PathBuf,
     /// Host's directory with an empty one for each volume.
     volumes: PathBuf,
+    /// Host's directory with nothing in it.
+    empty: PathBuf,
     filter: Vec<u8>,
     // Held for as long as they are mounted somewhere.
     templates: Templates,
@@ -160,13 +181,15 @@ impl DockerBackend {
         let place = |e: io::Error| format!("write below {}: {e}", home.display());
         let guest = place_guest(&home).map_err(place)?;
         let volumes = place_volumes(&home, &self.options.volumes).map_err(place)?;
+        let empty = home.join("empty");
+        fs::create_dir_all(&empty).map_err(place)?;
         engine.base_image(&layout.root).await?;
         tracing::info!("container engine {} ready", engine.version);
         for what in &engine.weaker {
             tracing::warn!("weaker isolation: {what}");
         }
         let filter = seccomp::bytes(&seccomp::program());
-        let mould = Mould { engine, layout, guest, volumes, filter, templates };
+        let mould = Mould { engine, layout, guest, volumes, empty, filter, templates };
         // Prepared by one task.
         let _ = self.mould.set(Arc::new(mould));
         self.state.send_replace(State::Ready);
@@ -263,7 +286,7 @@ impl Mould {
     }
 
     fn spec<'a>(
-        &self,
+        &'a self,
         template: Option<&TemplateInfo>,
         (id, owner): (&'a str, &'a str),
         directory: &Path,
@@ -278,9 +301,9 @@ impl Mould {
         }
         let of_image = template.map(|template| image::layout(template, &self.templates));
         let layout = of_image.as_ref().unwrap_or(&self.layout);
-        binds.extend(layout.root.binds.iter().map(|bind| (bind.source.clone(), bind.target.clone())));
+        let shown = layout.root.binds.iter().map(|bind| (bind.source.clone(), bind.target.clone())).collect();
         let env = layout.env.clone().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-        Spec { id, owner, image, env, binds, limits }
+        Spec { id, owner, image, env, binds, shown, empty: &self.empty, limits }
     }
 }
 
@@ -300,8 +323,7 @@ impl Backend for DockerBackend {
             landlock: 0,
             weaker: self.mould.get().map(|mould| mould.engine.weaker.clone()).unwrap_or_default(),
             counts_cpu: self.options.keep.is_some(),
-            // Mounting into a container that runs takes root.
-            shares_volumes: rustix::process::geteuid().is_root(),
+            shares_volumes: self.mould.get().is_some_and(|mould| mould.engine.takes_mounts()),
         }
     }
 

@@ -10,6 +10,7 @@ use belljar_backends::{
     docker,
     templates::{Browser, Node, Python, Sources, is_prepared},
 };
+use belljar_images::{ImageError, Store};
 use belljar_jail::survey::{Finding, Status, survey};
 use belljar_sandbox::{Backend, Kind, Probed, State, selftest};
 use serde::Serialize;
@@ -17,6 +18,7 @@ use serde::Serialize;
 use crate::{
     backend,
     cli::{DoctorArguments, Profile},
+    cmd::template::size,
     config::Config,
 };
 
@@ -88,9 +90,10 @@ fn apparmor(program: &str) -> anyhow::Result<String> {
 
 async fn examine(config: &Config) -> anyhow::Result<Report> {
     let sources = backend::sources(config);
-    let templates = vec![python(&sources), node(&sources), browser(&sources)];
+    let kept = Kept::examine(config);
+    let (docker, missing) = engine(config, &kept.in_engine()).await;
+    let templates = vec![python(&sources), node(&sources), browser(&sources), kept.told(&missing)];
     let layers = survey();
-    let docker = engine(config).await;
     let mut report = Report {
         ok: false,
         version: crate::cli::VERSION,
@@ -116,17 +119,75 @@ async fn examine(config: &Config) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-async fn engine(config: &Config) -> Engine {
+/// The engine, and those of the images that it does not have.
+async fn engine(config: &Config, images: &[String]) -> (Engine, Vec<String>) {
     let looked = match docker::socket(&config.docker_host) {
-        Ok(socket) => docker::look(&socket, &config.docker_runtime).await,
+        Ok(socket) => docker::look(&socket, &config.docker_runtime, images).await,
         Err(why) => Err(why),
     };
     match looked {
-        Ok((version, weaker)) => {
-            let weaker: String = weaker.iter().map(|what| format!("; {what}")).collect();
-            Engine { present: true, detail: format!("version {version}{weaker}") }
+        Ok(found) => {
+            let weaker: String = found.weaker.iter().map(|what| format!("; {what}")).collect();
+            let detail = format!("version {}{weaker}", found.version);
+            (Engine { present: true, detail }, found.missing)
         }
-        Err(why) => Engine { present: false, detail: why },
+        Err(why) => (Engine { present: false, detail: why }, images.to_vec()),
+    }
+}
+
+/// The templates that somebody made of images.
+#[derive(Debug, Default)]
+struct Kept {
+    /// By name, with the engine's name for its image if the engine has it; or what is wrong.
+    templates: Vec<(String, Result<Option<String>, String>)>,
+    disk_bytes: u64,
+    problem: Option<String>,
+}
+
+impl Kept {
+    fn examine(config: &Config) -> Self {
+        let store = Store::below(&config.home);
+        match store.examine().and_then(|found| Ok((found, store.disk_use()?))) {
+            Ok((found, disk_bytes)) => {
+                let image = |(name, found): (String, Result<belljar_images::Template, ImageError>)| {
+                    (name, found.map(|template| template.engine_image).map_err(|e| e.to_string()))
+                };
+                Self { templates: found.into_iter().map(image).collect(), disk_bytes, problem: None }
+            }
+            Err(error) => Self { problem: Some(error.to_string()), ..Self::default() },
+        }
+    }
+
+    fn in_engine(&self) -> Vec<String> {
+        self.templates.iter().filter_map(|(_, found)| found.clone().ok().flatten()).collect()
+    }
+
+    fn told(&self, missing: &[String]) -> Template {
+        if let Some(problem) = &self.problem {
+            let detail = format!("templates of images cannot be read: {problem}");
+            return Template { name: "images", status: Status::Missing, detail, fix: None };
+        }
+        let wrong = |(name, found): &(String, Result<Option<String>, String>)| match found {
+            Err(why) => Some((name.clone(), why.clone())),
+            Ok(Some(image)) if missing.contains(image) => {
+                Some((name.clone(), format!("the container engine does not have its image {image}")))
+            }
+            Ok(_) => None,
+        };
+        let broken: Vec<(String, String)> = self.templates.iter().filter_map(wrong).collect();
+        let mut detail = match self.templates.len() {
+            0 => "no templates of images".to_owned(),
+            1 => format!("1 template of an image, {} here", size(self.disk_bytes)),
+            count => format!("{count} templates of images, {} here", size(self.disk_bytes)),
+        };
+        for (name, why) in &broken {
+            detail.push_str(&format!("; {name} is broken: {why}"));
+        }
+        let names: Vec<&str> = broken.iter().map(|(name, _)| name.as_str()).collect();
+        let fix = (!names.is_empty())
+            .then(|| format!("belljar template remove {}, and add it again", names.join(" ")));
+        let status = if broken.is_empty() { Status::Present } else { Status::Weaker };
+        Template { name: "images", status, detail, fix }
     }
 }
 
@@ -210,13 +271,25 @@ fn as_text(report: &Report) -> String {
     for template in &report.templates {
         line(template.status, template.name, &template.detail, template.fix.as_ref());
     }
-    // Nothing is missing where nobody asked for an engine.
-    let mark = match (report.docker.present, report.backend) {
-        (true, _) => "ok     ",
-        (false, Kind::Docker) => "MISSING",
-        (false, Kind::Local) => "-      ",
+    let missing: Vec<&str> =
+        report.layers.iter().filter(|l| l.status == Status::Missing).map(|l| l.layer).collect();
+    let local = match missing.is_empty() {
+        true => "can be used".to_owned(),
+        false => format!("needs what is missing above: {}", missing.join(", ")),
     };
-    text.push_str(&format!("  {mark} {:<20} {}\n", "container engine", report.docker.detail));
+    let backends = [
+        (Kind::Local, missing.is_empty(), local.as_str()),
+        (Kind::Docker, report.docker.present, report.docker.detail.as_str()),
+    ];
+    for (kind, there, detail) in backends {
+        // Nothing is missing where nobody asked for it.
+        let mark = match (there, report.backend == kind) {
+            (true, _) => "ok     ",
+            (false, true) => "MISSING",
+            (false, false) => "-      ",
+        };
+        text.push_str(&format!("  {mark} {:<20} {detail}\n", format!("{kind} backend")));
+    }
     text.push_str(&format!("\nAttack from inside a real sandbox of the {} backend\n", report.backend));
     for probed in &report.escape_test {
         let mark = if probed.held { "held   " } else { "BROKEN " };
