@@ -63,7 +63,9 @@ pub(super) struct Engine {
     pub(super) version: String,
     /// What is weaker here than it could be.
     pub(super) weaker: Vec<String>,
-    seccomp: String,
+    /// The filter of system calls as the engine wants it: the text itself, or for Podman a file with it.
+    pub(super) seccomp: String,
+    pub(super) podman: bool,
     /// It can show directories as overlays.
     overlays: bool,
     /// Containers run on this machine's kernel, and not on one of their own.
@@ -157,6 +159,7 @@ impl Engine {
             version: info.server_version.unwrap_or_default(),
             weaker,
             seccomp: seccomp::profile::profile().to_string(),
+            podman,
             overlays,
             shares_kernel,
             image: OnceCell::new(),
@@ -169,7 +172,8 @@ impl Engine {
         let make = || async {
             let archive = tar::of(root);
             let digest = crate::templates::hex_digest(&[&archive]);
-            let name = format!("{REPOSITORY}:{}", &digest[..16]);
+            // Not in the tag, which Podman does not take.
+            let name = format!("{REPOSITORY}-{}", &digest[..16]);
             if let Ok(found) = self.docker.inspect_image(&name).await
                 && let Some(id) = found.id
             {
@@ -177,8 +181,8 @@ impl Engine {
             }
             let options = CreateImageOptions {
                 from_src: Some("-".into()),
-                repo: Some(REPOSITORY.into()),
-                tag: Some(digest[..16].into()),
+                repo: Some(name.clone()),
+                tag: Some("latest".into()),
                 ..CreateImageOptions::default()
             };
             let body = bollard::body_full(archive.into());
@@ -227,11 +231,18 @@ impl Engine {
         let Limits { cpus, memory_bytes, processes, workspace_bytes, tmp_bytes } = *spec.limits;
         let own = [("/workspace", workspace_bytes), ("/tmp", tmp_bytes), ("/outputs", workspace_bytes / 2)];
         let tmpfs = own.map(|(path, size)| {
-            let mode = if path == "/tmp" { "1777" } else { "755" };
-            // One inode for every 8 KiB keeps a flood of empty files from eating kernel memory.
-            let inodes = (size / 8192).max(1024);
-            let options =
-                format!("rw,nosuid,nodev,exec,size={size},nr_inodes={inodes},mode={mode},uid=1000,gid=1000");
+            let options = match self.podman {
+                // It knows no more than this; memory's limit counts inodes, too.
+                true => format!("rw,nosuid,nodev,exec,size={size},mode=1777"),
+                false => {
+                    let mode = if path == "/tmp" { "1777" } else { "755" };
+                    // One inode for every 8 KiB keeps a flood of empty files from eating kernel memory.
+                    let inodes = (size / 8192).max(1024);
+                    format!(
+                        "rw,nosuid,nodev,exec,size={size},nr_inodes={inodes},mode={mode},uid=1000,gid=1000"
+                    )
+                }
+            };
             (path.to_owned(), options)
         });
         ContainerCreateBody {

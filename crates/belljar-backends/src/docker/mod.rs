@@ -157,7 +157,7 @@ impl DockerBackend {
 
     async fn prepare(&self) -> Result<(), String> {
         let socket = self.options.socket.clone()?;
-        let engine = Engine::connect(&socket, &self.options.runtime).await?;
+        let mut engine = Engine::connect(&socket, &self.options.runtime).await?;
         let home = self.options.sources.home.join("docker");
         let instances = home.join("run");
         self.take_over(&engine, &instances).await?;
@@ -179,7 +179,11 @@ impl DockerBackend {
         layout.root.directories =
             self.options.volumes.iter().map(|name| format!("/volumes/{name}")).collect();
         let place = |e: io::Error| format!("write below {}: {e}", home.display());
-        let guest = place_guest(&home).map_err(place)?;
+        let guest = place_file(&home, "guest", crate::GUEST).map_err(place)?;
+        if engine.podman {
+            let file = place_file(&home, "seccomp", engine.seccomp.as_bytes()).map_err(place)?;
+            engine.seccomp = file.to_string_lossy().into_owned();
+        }
         let volumes = place_volumes(&home, &self.options.volumes).map_err(place)?;
         let empty = home.join("empty");
         fs::create_dir_all(&empty).map_err(place)?;
@@ -442,13 +446,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The guest's program as a file that an engine can mount, under a name that changes with it.
-fn place_guest(home: &Path) -> io::Result<PathBuf> {
-    let path = home.join(format!("guest-{}", &crate::guest_digest()[..16]));
+/// A file that an engine can mount or read, under a name that changes with what is in it.
+fn place_file(home: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+    let path = home.join(format!("{name}-{}", &templates::hex_digest(&[bytes])[..16]));
     if !path.exists() {
-        let fresh = home.join(format!(".guest-{}", uuid::Uuid::new_v4().simple()));
+        let fresh = home.join(format!(".{name}-{}", uuid::Uuid::new_v4().simple()));
         fs::create_dir_all(home)?;
-        fs::write(&fresh, crate::GUEST)?;
+        fs::write(&fresh, bytes)?;
         fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755))?;
         fs::rename(&fresh, &path)?;
     }
