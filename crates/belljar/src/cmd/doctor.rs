@@ -353,6 +353,25 @@ mod tests {
     }
 
     #[test]
+    fn templates_of_images_are_counted_and_broken_ones_named() {
+        assert_eq!(Kept::default().told(&[]).detail, "no templates of images");
+        let kept = Kept {
+            templates: vec![
+                ("gone".into(), Err("its layer sha256:ab is gone".into())),
+                ("lost".into(), Ok(Some("sha256:cd".into()))),
+                ("whole".into(), Ok(None)),
+            ],
+            disk_bytes: 2_500_000,
+            problem: None,
+        };
+        assert_eq!(kept.in_engine(), ["sha256:cd"]);
+        let told = kept.told(&kept.in_engine());
+        insta::assert_snapshot!(told.detail, @"3 templates of images, 2.5 MB here; gone is broken: its layer sha256:ab is gone; lost is broken: the container engine does not have its image sha256:cd");
+        assert_eq!(told.fix.as_deref(), Some("belljar template remove gone lost, and add it again"));
+        assert_eq!((told.status, kept.told(&[]).status), (Status::Weaker, Status::Weaker));
+    }
+
+    #[test]
     fn the_profile_is_for_this_program() {
         let profile = apparmor("/home/a/belljar").unwrap();
         assert!(profile.contains("profile belljar /home/a/belljar flags=(unconfined)"), "{profile}");
