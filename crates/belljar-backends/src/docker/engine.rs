@@ -32,8 +32,9 @@ pub(super) const OWNER: &str = "belljar.owner";
 pub(super) const HANDLE: &str = "belljar.handle";
 /// With a registry's name, so that every engine finds it under the one that it was given.
 const REPOSITORY: &str = "localhost/belljar-sandbox";
-/// What an engine covers by itself, and more that is the host's business.
-const MASKED: [&str; 12] = [
+/// What an engine covers by itself, and more that is the host's business. Of /sys only the container's own cgroups are left,
+/// which tell the guest when memory ran out.
+const MASKED: [&str; 29] = [
     "/proc/acpi",
     "/proc/asound",
     "/proc/cmdline",
@@ -45,7 +46,24 @@ const MASKED: [&str; 12] = [
     "/proc/sched_debug",
     "/proc/scsi",
     "/proc/timer_list",
-    "/sys",
+    "/sys/block",
+    "/sys/bus",
+    "/sys/class",
+    "/sys/dev",
+    "/sys/devices",
+    "/sys/firmware",
+    "/sys/fs/bpf",
+    "/sys/fs/btrfs",
+    "/sys/fs/ext4",
+    "/sys/fs/f2fs",
+    "/sys/fs/fuse",
+    "/sys/fs/pstore",
+    "/sys/fs/selinux",
+    "/sys/fs/xfs",
+    "/sys/hypervisor",
+    "/sys/kernel",
+    "/sys/module",
+    "/sys/power",
 ];
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 /// How often it is looked whether a container is gone that the engine is removing already, and how long between.
