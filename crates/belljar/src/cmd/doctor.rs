@@ -273,12 +273,14 @@ fn as_text(report: &Report) -> String {
     }
     let missing: Vec<&str> =
         report.layers.iter().filter(|l| l.status == Status::Missing).map(|l| l.layer).collect();
-    let local = match missing.is_empty() {
-        true => "can be used".to_owned(),
-        false => format!("needs what is missing above: {}", missing.join(", ")),
+    let failed = report.problem.is_some() && report.backend == Kind::Local;
+    let local = match (missing.is_empty(), failed) {
+        (false, _) => format!("needs what is missing above: {}", missing.join(", ")),
+        (true, true) => "no sandbox could be made, for the reason below".to_owned(),
+        (true, false) => "can be used".to_owned(),
     };
     let backends = [
-        (Kind::Local, missing.is_empty(), local.as_str()),
+        (Kind::Local, missing.is_empty() && !failed, local.as_str()),
         (Kind::Docker, report.docker.present, report.docker.detail.as_str()),
     ];
     for (kind, there, detail) in backends {
