@@ -122,7 +122,7 @@ mod tests {
             directory in any::<bool>(),
         ) {
             let tree = tree();
-            let root = open(&tree.path().join("root"), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+            let root = open(tree.path().join("root"), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
             let path = names.join("/");
             let kind = if directory { OFlags::DIRECTORY } else { OFlags::empty() };
             for flags in [OFlags::RDONLY | kind, OFlags::PATH | kind] {
