@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The escape suite: every known way out of a sandbox, tried in real ones.
 
-    escape/run.py [--docs] [--only TEXT] [--servers root,user]
+    escape/run.py [--docs] [--only TEXT] [--servers root,user,docker]
 
 Each file in probes/ is one technique. It is tried from an interpreter, from a command and from a process in the
-background, in sandboxes of root's server and of an ordinary user's; and outside of any sandbox, where it must succeed,
-so that none is blocked by being broken. Fails if one gets out that weaknesses.toml does not name. Needs root.
+background, in sandboxes of root's server, of an ordinary user's and of a container engine's; and outside of any sandbox,
+where it must succeed, so that none is blocked by being broken. Fails if one gets out that weaknesses.toml does not name.
+Needs root. The engine is started for this and ended; where it cannot run, that is said and the rest goes on.
 
 BELLJAR names the binary (default: target/release/belljar). Templates are those of BELLJAR_HOME, by default this
 machine's own.
@@ -27,8 +28,9 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(ROOT / "tests")]
 
+import dockerd  # noqa: E402
 import host as outside  # noqa: E402
 import table  # noqa: E402
 from host import Host, Refusal, canaries, through  # noqa: E402
@@ -84,7 +86,8 @@ class Server:
 
     def __init__(self, host, user):
         self.temporary, self.cgroups, program, path = None, [], [BELLJAR], os.environ["PATH"]
-        if user == "root":
+        self.engine = dockerd.Engine("THE ESCAPES FROM CONTAINERS") if user == "docker" else None
+        if user != "user":
             self.temporary = tempfile.TemporaryDirectory(prefix="belljar-escape-root-")
             self.home = self.temporary.name
             Path(self.home, "templates").symlink_to(templates())
@@ -103,6 +106,8 @@ class Server:
         environment |= {"PATH": path, "HOME": self.home, "BELLJAR_HOME": self.home,
                         "BELLJAR_TOOLSETS": "contexts,sessions", "API_KEY": host.facts["secret"],
                         "BELLJAR_VOLUMES": f"suite={host.suite},offered={host.shared}", "BELLJAR_POOL_SIZE": "1"}
+        if self.engine:
+            environment |= {"BELLJAR_BACKEND": "docker", "BELLJAR_DOCKER_HOST": self.engine.host}
         self.log = open(os.path.join(host.directory, f"{user}.log"), "wb+")
         self.process = subprocess.Popen([*program, "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/",
                                         stderr=self.log, env=environment, bufsize=0)
@@ -142,6 +147,8 @@ class Server:
             self.process.wait()
         self.process.stdout.close()
         self.log.close()
+        if self.engine:
+            self.engine.close()
         if self.temporary:
             self.temporary.cleanup()
         for directory in self.cgroups:
@@ -246,7 +253,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--docs", action="store_true", help="write docs/security.md")
     parser.add_argument("--only", default="", metavar="TEXT", help="probes whose name contains this")
-    parser.add_argument("--servers", default="root,user", metavar="LIST")
+    parser.add_argument("--servers", default="root,user,docker", metavar="LIST")
     arguments = parser.parse_args()
     if platform.machine() != "x86_64" or os.geteuid() != 0:
         print("the escape suite needs root, for its canaries, and x86-64, whose system calls it knows", file=sys.stderr)
@@ -264,7 +271,10 @@ def main():
               f"{time.monotonic() - began:.0f} s", flush=True)
         for user in arguments.servers.split(","):
             began = time.monotonic()
-            attacked[user] = attack(host, user, probes)
+            try:
+                attacked[user] = attack(host, user, probes)
+            except dockerd.NoEngine:
+                continue
             out = sum(any(r["escaped"] for r in ways.values()) for ways in attacked[user].values())
             print(f"{user}: {len(probes) - out} of {len(probes)} blocked, {time.monotonic() - began:.0f} s", flush=True)
     wrong = judge(probes, canary, attacked, weaknesses)

@@ -5,12 +5,13 @@ PAGE = """# What was tried, and what stopped it
 <!-- Made by `make escape ESCAPE=--docs`. -->
 
 The escape suite tries known ways out of a sandbox, in real sandboxes: from a live interpreter, from a command and from a
-process in the background, with a server of root's and with one of an ordinary user. Each line is a file in
-[escape/probes](../escape/probes) that can be read in a minute. `make escape` repeats it on your machine.
+process in the background, with a server of root's, with one of an ordinary user, and in [containers](docker.md). Each line
+is a file in [escape/probes](../escape/probes) that can be read in a minute. `make escape` repeats it on your machine.
 
 - **Outside** says whether the same probe succeeded without a sandbox. One that cannot succeed anywhere proves nothing, so
   the suite fails if one does not; a dash means that this machine lacks what the probe needs, which it names.
-- **root** and **user** say how the attempt was answered in a sandbox of root's server and of an ordinary user's.
+- **root** and **user** say how the attempt was answered in a sandbox of root's server and of an ordinary user's, **docker** in
+  a container of the Docker backend.
 - **OPEN** marks a known weakness, explained below. The suite fails if there is one that is not listed, and also if
   one is listed that has been closed.
 

@@ -99,7 +99,7 @@ do_acp() { tests/acp/run.sh; }
 # Every command of the documentation, and what it prints. Needs root.
 do_docs() { tests/docs/run.sh; }
 
-# Known ways out of a sandbox, as root and as an ordinary user.
+# Known ways out of a sandbox, as root, as an ordinary user and in containers.
 do_escape() { BELLJAR=$belljar python3 escape/run.py; }
 
 # What the tools promise, as an ordinary user and in a container.

@@ -1,56 +1,33 @@
 """A Docker daemon of our own, without a network, and an image of almost nothing: programs come from the host, read-only."""
 
 import os
-import shutil
 import subprocess
-import tempfile
+import sys
 import time
 from pathlib import Path
 
-import install
 from driver import Refused
 from install import TEMPLATE
 from peers import HERE, PROGRAM, Contender, Lines
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+from dockerd import Engine, NoEngine  # noqa: E402
+
 
 class Daemon:
     def __init__(self):
-        if os.geteuid() != 0:
-            raise Refused("needs root")
-        dockerd, self.docker = install.needs("dockerd"), install.needs("docker")
-        self.work = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="belljar-bench-"))
-        self.process = None
         try:
-            self.start(dockerd)
-        except BaseException:
+            self.engine = Engine("FIGURES OF CONTAINERS")
+        except NoEngine:
+            raise Refused("dockerd does not run here: the reason is above") from None
+        try:
+            self.engine.bare_image("belljar-bench")
+        except subprocess.CalledProcessError as error:
             self.close()
-            raise
-
-    def start(self, dockerd):
-        log = self.work / "log"
-        self.process = subprocess.Popen(
-            [dockerd, "--data-root", self.work / "data", "--exec-root", self.work / "exec", "-H", f"unix://{self.work}/socket",
-             "-p", self.work / "pid", "--bridge=none", "--iptables=false", "--ip-masq=false"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log.open("wb"))
-        for _ in range(300):
-            if subprocess.run([*self.command(), "info"], capture_output=True).returncode == 0:
-                break
-            if self.process.poll() is not None:
-                raise Refused(f"dockerd does not run here: {log.read_text(errors='replace')[-300:]}")
-            time.sleep(0.2)
-        root = self.work / "root"
-        for name in ("usr", "etc", "tmp", "proc", "sys", "dev", "run"):
-            (root / name).mkdir(parents=True)
-        for name in ("bin", "sbin", "lib", "lib64"):
-            (root / name).symlink_to(f"usr/{name}")
-        tar = subprocess.Popen(["tar", "-C", root, "-c", "."], stdout=subprocess.PIPE)
-        made = subprocess.run([*self.command(), "import", "-", "belljar-bench"], stdin=tar.stdout, capture_output=True, text=True)
-        tar.wait()
-        if made.returncode:
-            raise Refused(f"no image can be made here: {made.stderr.strip()[-300:]}")
+            raise Refused(f"no image can be made here: {error.stderr.decode().strip()[-300:]}") from None
 
     def command(self):
-        return [str(self.docker), "-H", f"unix://{self.work}/socket"]
+        return self.engine.command()
 
     def mounts(self):
         prefix = Path(os.path.realpath(TEMPLATE.python)).parents[1]
@@ -62,19 +39,7 @@ class Daemon:
         return [*self.command(), "run", "--network", "none", *env, *self.mounts(), *options]
 
     def close(self):
-        if self.process:
-            subprocess.run([*self.command(), "ps", "-aq"], capture_output=True)
-            self.process.terminate()
-            try:
-                self.process.wait(30)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        for _ in range(50):
-            shutil.rmtree(self.work, ignore_errors=True)
-            if not self.work.exists():
-                break
-            time.sleep(0.2)
+        self.engine.close()
 
 
 class Container(Lines):

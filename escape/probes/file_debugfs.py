@@ -8,4 +8,5 @@ BLOCKED_BY = "root directory"
 
 
 def attempt(facts):
-    return f"found {len(os.listdir('/sys/kernel'))} entries in /sys/kernel"
+    found = os.listdir("/sys/kernel")
+    return f"found {len(found)} entries in /sys/kernel" if found else None

@@ -5,6 +5,7 @@ import os
 CLASS = "system calls"
 INCIDENT = "one container with SCHED_FIFO stopped a whole machine"
 BLOCKED_BY = "capabilities and rlimits"
+NEEDS = "a cgroup that may have real-time processes"
 
 
 def attempt(facts):

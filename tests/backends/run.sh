@@ -31,10 +31,12 @@ export BELLJAR_TEST_PATIENCE=${BELLJAR_TEST_PATIENCE:-2}
 suite() { # BACKEND RUNTIME TESTS...
     BELLJAR_TEST_BACKEND=$1 BELLJAR_TEST_RUNTIME=$2 python3 tests/backends/suite.py "${@:3}"
 }
-# Without cgroups there are no limits to test, and where gVisor has to trace every call an interpreter takes half a minute.
-in_gvisor=(Tools.test_python_keeps_its_state Tools.test_files_go_in_and_out Tools.test_commands_and_background
-    Tools.test_a_time_limit_leaves_the_variables Tools.test_there_is_no_network_and_no_host
-    Tools.test_nothing_of_ours_can_be_written Lives.test_a_context_that_stops_leaves_nothing)
+# Starting an interpreter takes seconds there, and some tests start many: lives and deaths of servers are left to `docker`.
+in_gvisor=(Glass Lives.test_a_context_that_stops_leaves_nothing
+    Tools.test_{python_keeps_its_state,javascript_keeps_its_state,notebooks_are_notebooks,an_interpreter_that_dies_is_replaced}
+    Tools.test_{a_time_limit_leaves_the_variables,files_go_in_and_out,a_link_leads_nowhere,sessions_run_code_and_commands}
+    Tools.test_{the_workspace_is_limited,two_contexts_share_nothing,there_is_no_network_and_no_host}
+    Tools.test_{nothing_of_ours_can_be_written,what_cannot_be_done_is_refused_with_a_code})
 for backend in "${@:-local docker runsc compare image}"; do
     for one in $backend; do
         echo "== $one"
@@ -42,7 +44,7 @@ for backend in "${@:-local docker runsc compare image}"; do
         local | docker) suite "$one" "" ;;
         runsc)
             if ! command -v runsc >/dev/null; then
-                echo "docker with runsc (gVisor) was skipped: there is no runsc (apt-get install runsc)"
+                echo "THE TESTS ON GVISOR WERE SKIPPED: there is no runsc (apt-get install runsc)" >&2
             else
                 suite docker runsc "${in_gvisor[@]}"
             fi

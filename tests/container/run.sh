@@ -20,7 +20,8 @@ chmod 1777 "$work/root/tmp" "$work/root/var/tmp"
 for directory in bin sbin lib lib64; do ln -s "usr/$directory" "$work/root/$directory"; done
 printf 'root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n' >"$work/root/etc/passwd"
 tar -C "$work/root" -c . | docker import - belljar-test >/dev/null || skip "no image can be made here"
-cp tests/ordinary/scenarios.py tests/clients/python/harness.py "$work"
+mkdir "$work/tests"
+cp tests/ordinary/scenarios.py tests/backends/promises.py tests/clients/python/harness.py "$work/tests"
 chmod 755 "$work"
 
 in_container() { # OPTIONS... -- COMMAND...
@@ -31,7 +32,7 @@ in_container() { # OPTIONS... -- COMMAND...
     done
     shift
     docker run --rm --network none -v /usr:/usr:ro -v /etc/alternatives:/etc/alternatives:ro \
-        -v "$home:$home" -v "$work/scenarios.py:/opt/tests/of/belljar/scenarios.py:ro" -v "$work/harness.py:/opt/tests/of/belljar/harness.py:ro" \
+        -v "$home:$home" -v "$work/tests:/opt/tests/of/belljar:ro" \
         -w /opt/tests/of/belljar -e BELLJAR_HOME="$home" -e BELLJAR="$home/bin/belljar" -e HOME="$home" -e PYTHONDONTWRITEBYTECODE=1 \
         -e BELLJAR_TEST_PATIENCE="${BELLJAR_TEST_PATIENCE:-2}" \
         "${options[@]}" belljar-test "$@"

@@ -15,7 +15,7 @@ home=$(scripts/ordinary-home.sh)
 # The repository need not be readable for everybody.
 tests=$(mktemp -d -p /var/tmp)
 trap 'rm -rf "$tests"' EXIT
-cp tests/ordinary/scenarios.py tests/clients/python/harness.py "$tests"
+cp tests/ordinary/scenarios.py tests/backends/promises.py tests/clients/python/harness.py "$tests"
 chmod -R a+rX "$tests"
 cd "$tests"
 env -i PATH=/usr/local/bin:/usr/bin:/bin HOME="$home" BELLJAR="$home/bin/belljar" BELLJAR_HOME="$home" \

@@ -3,18 +3,21 @@
 use std::{
     fs::File,
     io,
-    os::{fd::OwnedFd, unix::fs::FileExt},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::FileExt,
+    },
     path::{Component, Path, PathBuf},
 };
 
 use belljar_proto::{Call, Entry, EntryType, FailureKind, MAX_FILE_CHUNK, MAX_LISTING, Reply};
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, open, openat2, statat},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, mkdirat, open, statat},
     io::Errno,
 };
 use sha2::{Digest, Sha256};
 
-use crate::connection::Failure;
+use crate::{beneath::open_beneath, connection::Failure};
 
 const WORKSPACE: &str = "/workspace";
 /// All that callers reach by path. The first is where relative paths start.
@@ -79,11 +82,9 @@ impl Place {
         let root = open(self.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
         let mode = if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(0o644) } else { Mode::empty() };
-        // The kernel refuses any step that leaves the root, links included.
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         // A pipe must not hang us; with PATH nothing is really opened, and other flags are refused.
         let wait = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
-        openat2(root, rest, flags | OFlags::CLOEXEC | wait, mode, resolve)
+        open_beneath(root.as_fd(), rest, flags | OFlags::CLOEXEC | wait, mode)
     }
 
     fn make_parents(&self) -> Result<(), Failure> {

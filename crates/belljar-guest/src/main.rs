@@ -4,6 +4,7 @@
 //! neither the code it runs nor the length of anything it is sent. One thread, one event loop.
 
 mod background;
+mod beneath;
 mod browser;
 mod capture;
 mod connection;

@@ -8,20 +8,21 @@ use crate::{
     store::Change,
 };
 
-/// Adds a template from a directory with a Dockerfile.
+/// Adds a template from a directory with a Dockerfile. `host` says where the engine listens; empty: where it usually does.
 pub fn build(
     change: &Change<'_>,
     name: &str,
     directory: &Path,
+    host: &str,
     limits: &Limits,
     progress: Progress<'_>,
 ) -> Result<Template> {
     change.check_free(name)?;
-    let engine = Engine::find(&["docker", "podman", "buildah"])?;
-    let id = engine::build(change, engine, directory)?;
+    let engine = Engine::find(&["docker", "podman", "buildah"], host)?;
+    let id = engine::build(change, &engine, directory)?;
     let saved = change.temporary("saved");
     progress(Step::Begin { what: "taking the image from the engine", bytes: None });
-    engine.run("hand over the image", |c| {
+    engine.run("hand over the image", "is there room on the disk?", |c| {
         match engine.program {
             "buildah" => c.arg("push").arg(&id).arg(format!("docker-archive:{}", saved.display())),
             _ => c.arg("save").arg("--output").arg(&saved).arg(&id),

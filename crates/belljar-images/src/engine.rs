@@ -27,49 +27,71 @@ pub enum EngineSource {
     Dockerfile(PathBuf),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Engine {
     pub(crate) program: &'static str,
+    /// Where it listens; empty: where the program thinks.
+    host: String,
 }
 
 impl Engine {
-    /// The first of these that is installed.
-    pub(crate) fn find(programs: &[&'static str]) -> Result<Self> {
+    /// The first of these that is installed, and has an engine behind it.
+    pub(crate) fn find(programs: &[&'static str], host: &str) -> Result<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let installed =
             |name: &str| std::env::split_paths(&path).any(|directory| directory.join(name).is_file());
-        let found = programs.iter().find(|program| installed(program));
-        found.map(|program| Self { program }).ok_or_else(|| {
-            ImageError::new(format!("this takes a container engine, and none of {} is installed", programs.join(", ")))
-                .hint("apt-get install docker.io (or podman), or build the image elsewhere and use --image or --tar")
-        })
+        let found = programs.iter().find(|program| installed(program)).ok_or_else(|| {
+            ImageError::new(format!(
+                "this takes a container engine, and none of {} is installed",
+                programs.join(", ")
+            ))
+            .hint("apt-get install docker.io (or podman), or build the image elsewhere and use --tar")
+        })?;
+        let host = if host.starts_with('/') { format!("unix://{host}") } else { host.to_owned() };
+        let engine = Self { program: found, host };
+        // The program alone does nothing: it asks somebody.
+        engine.ask("find the engine", |c| {
+            c.arg("version");
+        })?;
+        Ok(engine)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.program);
+        match (self.program, self.host.is_empty()) {
+            ("docker", false) => drop(command.env("DOCKER_HOST", &self.host)),
+            ("podman", false) => drop(command.args(["--remote", "--url", &self.host])),
+            _ => {}
+        }
+        command.stdin(Stdio::null());
+        command
     }
 
     /// What the engine prints goes to the user, on standard error.
-    pub(crate) fn run(self, doing: &str, configure: impl FnOnce(&mut Command)) -> Result<()> {
-        let mut command = Command::new(self.program);
+    pub(crate) fn run(&self, doing: &str, hint: &str, configure: impl FnOnce(&mut Command)) -> Result<()> {
+        let mut command = self.command();
         configure(&mut command);
-        command.stdin(Stdio::null()).stdout(Stdio::from(io::stderr()));
-        let status = command.status().doing(|| format!("start {}", self.program))?;
-        if status.success() { Ok(()) } else { Err(self.failed(doing, "")) }
+        let status = command.stdout(Stdio::from(io::stderr())).status();
+        let status = status.doing(|| format!("start {}", self.program))?;
+        if status.success() {
+            return Ok(());
+        }
+        let said = format!("{} could not {doing}: what it says is above", self.program);
+        Err(ImageError::new(said).hint(hint))
     }
 
-    fn ask(self, doing: &str, configure: impl FnOnce(&mut Command)) -> Result<Vec<u8>> {
-        let mut command = Command::new(self.program);
+    fn ask(&self, doing: &str, configure: impl FnOnce(&mut Command)) -> Result<Vec<u8>> {
+        let mut command = self.command();
         configure(&mut command);
-        command.stdin(Stdio::null());
         let output = command.output().doing(|| format!("start {}", self.program))?;
         if output.status.success() && output.stdout.len() as u64 <= MAX_ANSWER {
             return Ok(output.stdout);
         }
-        Err(self.failed(doing, &String::from_utf8_lossy(&output.stderr)))
-    }
-
-    fn failed(self, doing: &str, said: &str) -> ImageError {
-        let last = said.trim().lines().last().unwrap_or_default();
-        let said = if last.is_empty() { String::new() } else { format!(": {}", printable(last)) };
-        ImageError::new(format!("{} could not {doing}{said}", self.program))
-            .hint("is the engine running, and may this user use it? DOCKER_HOST says where it is")
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.trim().lines().last().map(|last| format!(": {}", printable(last)));
+        Err(ImageError::new(format!("{} could not {doing}{}", self.program, last.unwrap_or_default())).hint(
+            "is the engine running, and may this user use it? The setting `docker.host` says where it is",
+        ))
     }
 }
 
@@ -78,11 +100,12 @@ pub fn add_to_engine(
     change: &Change<'_>,
     name: &str,
     source: &EngineSource,
+    host: &str,
     limits: &Limits,
     progress: Progress<'_>,
 ) -> Result<Template> {
     change.check_free(name)?;
-    let engine = Engine::find(&["docker", "podman"])?;
+    let engine = &Engine::find(&["docker", "podman"], host)?;
     let (reference, origin) = match source {
         EngineSource::Image(reference) => {
             // Never an option of the engine's.
@@ -93,7 +116,8 @@ pub fn add_to_engine(
                 c.args(["image", "inspect", reference]);
             });
             if there.is_err() {
-                engine.run("pull the image", |c| {
+                let hint = "is the name right? What needs a password is pulled after `docker login`";
+                engine.run(&format!("pull the image {}", printable(reference)), hint, |c| {
                     c.args(["pull", reference]);
                 })?;
             }
@@ -129,15 +153,19 @@ pub fn add_to_engine(
 }
 
 /// Builds a Dockerfile's image; returns its id.
-pub(crate) fn build(change: &Change<'_>, engine: Engine, directory: &Path) -> Result<String> {
+pub(crate) fn build(change: &Change<'_>, engine: &Engine, directory: &Path) -> Result<String> {
     if !directory.join("Dockerfile").is_file() && !directory.join("Containerfile").is_file() {
         return Err(ImageError::new(format!("there is no Dockerfile in {}", directory.display())));
     }
     let note = change.temporary("image-id");
-    engine.run("build the image", |c| {
-        let verb = if engine.program == "buildah" { "bud" } else { "build" };
-        c.arg(verb).arg("--iidfile").arg(&note).arg("--").arg(directory);
-    })?;
+    engine.run(
+        &format!("build the image of {}", directory.display()),
+        "the last lines name the step that failed",
+        |c| {
+            let verb = if engine.program == "buildah" { "bud" } else { "build" };
+            c.arg(verb).arg("--iidfile").arg(&note).arg("--").arg(directory);
+        },
+    )?;
     let id = std::fs::read_to_string(&note).doing(|| "read the image's id".into())?;
     Ok(id.trim().to_owned())
 }
@@ -154,7 +182,7 @@ struct Inspected {
     config: Option<Process>,
 }
 
-fn inspect(engine: Engine, reference: &str) -> Result<Inspected> {
+fn inspect(engine: &Engine, reference: &str) -> Result<Inspected> {
     let text = engine.ask("look at the image", |c| {
         c.args(["image", "inspect", reference]);
     })?;
@@ -164,7 +192,7 @@ fn inspect(engine: Engine, reference: &str) -> Result<Inspected> {
 
 /// Whose interpreter is in the image: by reading its files' names, without running anything of it.
 fn languages(
-    engine: Engine,
+    engine: &Engine,
     image: &Inspected,
     config: &Config,
     limits: &Limits,
@@ -175,9 +203,9 @@ fn languages(
     })?;
     let container = String::from_utf8_lossy(&made).trim().to_owned();
     progress(Step::Begin { what: "looking for interpreters", bytes: None });
-    let exported = Command::new(engine.program)
+    let exported = engine
+        .command()
         .args(["export", &container])
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .doing(|| format!("start {}", engine.program));

@@ -184,6 +184,20 @@ impl Store {
         names.iter().map(|name| self.read(name)).collect()
     }
 
+    /// All templates by name, each with what is wrong with it on this disk, if anything is.
+    pub fn examine(&self) -> Result<Vec<(String, Result<Template>)>> {
+        let whole = |template: Template| {
+            let lost =
+                template.layers.iter().find(|layer| !self.layer(layer).is_ok_and(|path| path.is_dir()));
+            match lost {
+                Some(layer) => Err(ImageError::new(format!("its layer {layer} is gone"))),
+                None => Ok(template),
+            }
+        };
+        let names = names_in(&self.templates())?;
+        Ok(names.into_iter().map(|name| (name.clone(), self.read(&name).and_then(whole))).collect())
+    }
+
     pub fn get(&self, name: &str) -> Result<Template> {
         if valid_name(name).is_err() || !self.templates().join(name).is_dir() {
             return Err(self.unknown(name));

@@ -13,7 +13,7 @@ use bollard::{
     errors::Error,
     models::{
         ContainerCreateBody, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount, MountType,
-        ResourcesUlimits,
+        MountVolumeOptions, MountVolumeOptionsDriverConfig, ResourcesUlimits,
     },
     query_parameters::{
         CreateContainerOptions, CreateImageOptions, ListContainersOptions, RemoveContainerOptions,
@@ -30,9 +30,11 @@ const USUAL: &str = "/var/run/docker.sock";
 /// Whose a container is: the instance of the server, and the sandbox.
 pub(super) const OWNER: &str = "belljar.owner";
 pub(super) const HANDLE: &str = "belljar.handle";
-const REPOSITORY: &str = "belljar-sandbox";
-/// What an engine covers by itself, and the kernel's command line, which is the host's business.
-const MASKED: [&str; 11] = [
+/// With a registry's name, so that every engine finds it under the one that it was given.
+const REPOSITORY: &str = "localhost/belljar-sandbox";
+/// What an engine covers by itself, and more that is the host's business. Of /sys only the container's own cgroups are left,
+/// which tell the guest when memory ran out.
+const MASKED: [&str; 29] = [
     "/proc/acpi",
     "/proc/asound",
     "/proc/cmdline",
@@ -40,15 +42,35 @@ const MASKED: [&str; 11] = [
     "/proc/kcore",
     "/proc/keys",
     "/proc/latency_stats",
+    "/proc/partitions",
     "/proc/sched_debug",
     "/proc/scsi",
     "/proc/timer_list",
+    "/sys/block",
+    "/sys/bus",
+    "/sys/class",
+    "/sys/dev",
+    "/sys/devices",
     "/sys/firmware",
+    "/sys/fs/bpf",
+    "/sys/fs/btrfs",
+    "/sys/fs/ext4",
+    "/sys/fs/f2fs",
+    "/sys/fs/fuse",
+    "/sys/fs/pstore",
+    "/sys/fs/selinux",
+    "/sys/fs/xfs",
+    "/sys/hypervisor",
+    "/sys/kernel",
+    "/sys/module",
+    "/sys/power",
 ];
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 /// How often it is looked whether a container is gone that the engine is removing already, and how long between.
 const REMOVALS: usize = 1000;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
+/// Runtimes that bring a kernel along, as their names say it.
+const KERNELS: [&str; 3] = ["runsc", "gvisor", "kata"];
 const SHARED_MEMORY: i64 = 64 << 20;
 pub(super) const GUEST: &str = "/opt/belljar/guest";
 pub(super) const DOOR: &str = "/run/belljar";
@@ -59,7 +81,13 @@ pub(super) struct Engine {
     pub(super) version: String,
     /// What is weaker here than it could be.
     pub(super) weaker: Vec<String>,
-    seccomp: String,
+    /// The filter of system calls as the engine wants it: the text itself, or for Podman a file with it.
+    pub(super) seccomp: String,
+    pub(super) podman: bool,
+    /// It can show directories as overlays.
+    overlays: bool,
+    /// Containers run on this machine's kernel, and not on one of their own.
+    shares_kernel: bool,
     image: OnceCell<String>,
 }
 
@@ -69,8 +97,12 @@ pub(super) struct Spec<'a> {
     pub(super) owner: &'a str,
     pub(super) image: String,
     pub(super) env: Vec<String>,
-    /// Sources on the host and where they are seen, read-only.
+    /// Sources on the host and where they are seen, read-only, as they are.
     pub(super) binds: Vec<(PathBuf, String)>,
+    /// The same, but with inodes of the container's own where the engine can do that.
+    pub(super) shown: Vec<(PathBuf, String)>,
+    /// An empty directory of the host's.
+    pub(super) empty: &'a Path,
     pub(super) limits: &'a Limits,
 }
 
@@ -101,14 +133,21 @@ impl Engine {
         let docker = docker.map_err(|e| remedy(readable(&e)))?;
         let docker = docker.negotiate_version().await.map_err(|e| remedy(readable(&e)))?;
         let info = docker.info().await.map_err(|e| remedy(readable(&e)))?;
-        let known: Vec<String> = info.runtimes.unwrap_or_default().into_keys().collect();
-        if !runtime.is_empty() && !known.iter().any(|name| name == runtime) {
+        let known = info.runtimes.unwrap_or_default();
+        if !runtime.is_empty() && !known.contains_key(runtime) {
+            let mut known: Vec<String> = known.into_keys().collect();
+            known.sort();
             return Err(format!(
                 "the container engine knows no runtime {runtime:?}, only {}. Install it and name it in the engine's \
                  daemon.json, or change the setting `docker.runtime`",
                 known.join(", ")
             ));
         }
+        let used =
+            if runtime.is_empty() { info.default_runtime.unwrap_or_default() } else { runtime.to_owned() };
+        let program = known.get(&used).and_then(|found| found.path.clone()).unwrap_or_default();
+        let is_kernel = |name: &str| KERNELS.iter().any(|kernel| name.contains(kernel));
+        let shares_kernel = !is_kernel(&used) && !is_kernel(&program);
         let security = info.security_options.unwrap_or_default();
         let mut weaker = Vec::new();
         if !security.iter().any(|option| option.contains("name=seccomp")) && runtime.is_empty() {
@@ -121,6 +160,16 @@ impl Engine {
                     .into(),
             );
         }
+        // Podman makes empty volumes of them.
+        let version = docker.version().await.map_err(|e| remedy(readable(&e)))?;
+        let podman = version.components.unwrap_or_default().iter().any(|part| part.name.contains("Podman"));
+        let overlays = !podman && has_overlayfs();
+        if !overlays {
+            let why = if podman { "Podman cannot show them otherwise" } else { "overlayfs is missing" };
+            weaker.push(format!(
+                "files below /usr are the machine's own: who locks or watches one sees others do so ({why})"
+            ));
+        }
         weaker.push("no Landlock".into());
         Ok(Self {
             docker,
@@ -128,6 +177,9 @@ impl Engine {
             version: info.server_version.unwrap_or_default(),
             weaker,
             seccomp: seccomp::profile::profile().to_string(),
+            podman,
+            overlays,
+            shares_kernel,
             image: OnceCell::new(),
         })
     }
@@ -138,7 +190,8 @@ impl Engine {
         let make = || async {
             let archive = tar::of(root);
             let digest = crate::templates::hex_digest(&[&archive]);
-            let name = format!("{REPOSITORY}:{}", &digest[..16]);
+            // Not in the tag, which Podman does not take.
+            let name = format!("{REPOSITORY}-{}", &digest[..16]);
             if let Ok(found) = self.docker.inspect_image(&name).await
                 && let Some(id) = found.id
             {
@@ -146,8 +199,8 @@ impl Engine {
             }
             let options = CreateImageOptions {
                 from_src: Some("-".into()),
-                repo: Some(REPOSITORY.into()),
-                tag: Some(digest[..16].into()),
+                repo: Some(name.clone()),
+                tag: Some("latest".into()),
                 ..CreateImageOptions::default()
             };
             let body = bollard::body_full(archive.into());
@@ -159,6 +212,11 @@ impl Engine {
             made.id.ok_or_else(|| "the sandboxes' image has no id".into())
         };
         self.image.get_or_try_init(make).await.cloned()
+    }
+
+    /// Whether directories can be put into a container that runs.
+    pub(super) fn takes_mounts(&self) -> bool {
+        self.shares_kernel && rustix::process::geteuid().is_root()
     }
 
     pub(super) async fn has_image(&self, image: &str) -> Result<(), String> {
@@ -177,13 +235,11 @@ impl Engine {
     }
 
     fn body(&self, spec: &Spec<'_>) -> ContainerCreateBody {
-        let bind = |(source, target): &(PathBuf, String)| Mount {
-            source: Some(source.to_string_lossy().into_owned()),
-            target: Some(target.clone()),
-            typ: Some(MountType::BIND),
-            read_only: Some(true),
-            ..Mount::default()
+        let show = |shown: &(PathBuf, String)| match self.overlays && shown.0.is_dir() {
+            true => overlay(shown, spec.empty),
+            false => bind(shown),
         };
+        let mounts = spec.binds.iter().map(bind).chain(spec.shown.iter().map(show)).collect();
         let limit = |name: &str, limit: i64| ResourcesUlimits {
             name: Some(name.into()),
             soft: Some(limit),
@@ -193,11 +249,18 @@ impl Engine {
         let Limits { cpus, memory_bytes, processes, workspace_bytes, tmp_bytes } = *spec.limits;
         let own = [("/workspace", workspace_bytes), ("/tmp", tmp_bytes), ("/outputs", workspace_bytes / 2)];
         let tmpfs = own.map(|(path, size)| {
-            let mode = if path == "/tmp" { "1777" } else { "755" };
-            // One inode for every 8 KiB keeps a flood of empty files from eating kernel memory.
-            let inodes = (size / 8192).max(1024);
-            let options =
-                format!("rw,nosuid,nodev,exec,size={size},nr_inodes={inodes},mode={mode},uid=1000,gid=1000");
+            let options = match self.podman {
+                // It knows no more than this; memory's limit counts inodes, too.
+                true => format!("rw,nosuid,nodev,exec,size={size},mode=1777"),
+                false => {
+                    let mode = if path == "/tmp" { "1777" } else { "755" };
+                    // One inode for every 8 KiB keeps a flood of empty files from eating kernel memory.
+                    let inodes = (size / 8192).max(1024);
+                    format!(
+                        "rw,nosuid,nodev,exec,size={size},nr_inodes={inodes},mode={mode},uid=1000,gid=1000"
+                    )
+                }
+            };
             (path.to_owned(), options)
         });
         ContainerCreateBody {
@@ -213,7 +276,7 @@ impl Engine {
                 (HANDLE.to_owned(), spec.id.to_owned()),
             ])),
             host_config: Some(HostConfig {
-                mounts: Some(spec.binds.iter().map(bind).collect()),
+                mounts: Some(mounts),
                 tmpfs: Some(tmpfs.into()),
                 shm_size: Some(SHARED_MEMORY),
                 readonly_rootfs: Some(true),
@@ -301,6 +364,49 @@ impl Engine {
         let cpu = stats.cpu_stats?.cpu_usage?.total_usage?;
         Some((cpu, stats.memory_stats.and_then(|memory| memory.usage).unwrap_or_default()))
     }
+}
+
+fn bind((source, target): &(PathBuf, String)) -> Mount {
+    Mount {
+        source: Some(source.to_string_lossy().into_owned()),
+        target: Some(target.clone()),
+        typ: Some(MountType::BIND),
+        read_only: Some(true),
+        ..Mount::default()
+    }
+}
+
+/// A volume without a name, which the engine makes and removes with its container. It is read-only because an overlay
+/// without an upper layer is.
+fn overlay((source, target): &(PathBuf, String), empty: &Path) -> Mount {
+    let layer = |path: &Path| {
+        let path = path.to_string_lossy();
+        path.replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,")
+    };
+    let options = [
+        ("type", "overlay".to_owned()),
+        ("device", "overlay".to_owned()),
+        ("o", format!("ro,nosuid,nodev,lowerdir={}:{}", layer(source), layer(empty))),
+    ];
+    Mount {
+        target: Some(target.clone()),
+        typ: Some(MountType::VOLUME),
+        volume_options: Some(MountVolumeOptions {
+            no_copy: Some(true),
+            driver_config: Some(MountVolumeOptionsDriverConfig {
+                name: Some("local".into()),
+                options: Some(options.map(|(name, value)| (name.to_owned(), value)).into()),
+            }),
+            ..MountVolumeOptions::default()
+        }),
+        ..Mount::default()
+    }
+}
+
+/// The engine is on this machine.
+fn has_overlayfs() -> bool {
+    std::fs::read_to_string("/proc/filesystems")
+        .is_ok_and(|known| known.lines().any(|line| line == "nodev\toverlay"))
 }
 
 fn name(id: &str) -> String {

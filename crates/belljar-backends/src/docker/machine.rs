@@ -135,14 +135,16 @@ impl Inner {
     }
 
     async fn attach(&self, mounts: &[Mount]) -> Result<(), String> {
-        // Who has no right to mount is told of no volume of ours either.
-        let root = rustix::process::geteuid().is_root();
-        let wanted: Vec<&Mount> = mounts.iter().filter(|mount| root || !mount.ours).collect();
+        // Where nothing can be mounted, nobody is told of a volume of ours either.
+        let can = self.parts.mould.engine.takes_mounts();
+        let wanted: Vec<&Mount> = mounts.iter().filter(|mount| can || !mount.ours).collect();
         if wanted.is_empty() {
             return Ok(());
         }
-        if !root {
-            return Err("directories of the machine can only be put into a running container by root".into());
+        if !can {
+            return Err("directories of the machine can be put into a running container by root alone, and not where it \
+                        has a kernel of its own (runsc, kata)"
+                .into());
         }
         let volume = |mount: &&Mount| Volume {
             source: mount.source.clone(),

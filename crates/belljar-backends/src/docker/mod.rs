@@ -64,11 +64,30 @@ pub struct DockerOptions {
     pub program: PathBuf,
 }
 
-/// The engine's version, and what is weaker there than it could be; or why there is none.
-pub async fn look(socket: &Path, runtime: &str) -> Result<(String, Vec<String>), String> {
-    let looked = timeout(LOOK_LIMIT, Engine::connect(socket, runtime)).await;
-    let engine = looked.unwrap_or_else(|_| Err(format!("nobody answers at {}", socket.display())))?;
-    Ok((engine.version, engine.weaker))
+/// A container engine, from outside.
+#[derive(Debug)]
+pub struct Look {
+    pub version: String,
+    /// What is weaker there than it could be.
+    pub weaker: Vec<String>,
+    /// Those of the images asked for that it does not have.
+    pub missing: Vec<String>,
+}
+
+/// What the engine is like; or why there is none.
+pub async fn look(socket: &Path, runtime: &str, images: &[String]) -> Result<Look, String> {
+    let looked = async {
+        let engine = Engine::connect(socket, runtime).await?;
+        let mut missing = Vec::new();
+        for image in images {
+            if engine.has_image(image).await.is_err() {
+                missing.push(image.clone());
+            }
+        }
+        Ok(Look { version: engine.version, weaker: engine.weaker, missing })
+    };
+    let looked = timeout(LOOK_LIMIT, looked).await;
+    looked.unwrap_or_else(|_| Err(format!("nobody answers at {}", socket.display())))
 }
 
 /// What a container is made of, for every sandbox alike.
@@ -79,6 +98,8 @@ struct Mould {
     guest: PathBuf,
     /// Host's directory with an empty one for each volume.
     volumes: PathBuf,
+    /// Host's directory with nothing in it.
+    empty: PathBuf,
     filter: Vec<u8>,
     // Held for as long as they are mounted somewhere.
     templates: Templates,
@@ -136,7 +157,7 @@ impl DockerBackend {
 
     async fn prepare(&self) -> Result<(), String> {
         let socket = self.options.socket.clone()?;
-        let engine = Engine::connect(&socket, &self.options.runtime).await?;
+        let mut engine = Engine::connect(&socket, &self.options.runtime).await?;
         let home = self.options.sources.home.join("docker");
         let instances = home.join("run");
         self.take_over(&engine, &instances).await?;
@@ -158,15 +179,21 @@ impl DockerBackend {
         layout.root.directories =
             self.options.volumes.iter().map(|name| format!("/volumes/{name}")).collect();
         let place = |e: io::Error| format!("write below {}: {e}", home.display());
-        let guest = place_guest(&home).map_err(place)?;
+        let guest = place_file(&home, "guest", crate::GUEST).map_err(place)?;
+        if engine.podman {
+            let file = place_file(&home, "seccomp", engine.seccomp.as_bytes()).map_err(place)?;
+            engine.seccomp = file.to_string_lossy().into_owned();
+        }
         let volumes = place_volumes(&home, &self.options.volumes).map_err(place)?;
+        let empty = home.join("empty");
+        fs::create_dir_all(&empty).map_err(place)?;
         engine.base_image(&layout.root).await?;
         tracing::info!("container engine {} ready", engine.version);
         for what in &engine.weaker {
             tracing::warn!("weaker isolation: {what}");
         }
         let filter = seccomp::bytes(&seccomp::program());
-        let mould = Mould { engine, layout, guest, volumes, filter, templates };
+        let mould = Mould { engine, layout, guest, volumes, empty, filter, templates };
         // Prepared by one task.
         let _ = self.mould.set(Arc::new(mould));
         self.state.send_replace(State::Ready);
@@ -263,7 +290,7 @@ impl Mould {
     }
 
     fn spec<'a>(
-        &self,
+        &'a self,
         template: Option<&TemplateInfo>,
         (id, owner): (&'a str, &'a str),
         directory: &Path,
@@ -278,9 +305,9 @@ impl Mould {
         }
         let of_image = template.map(|template| image::layout(template, &self.templates));
         let layout = of_image.as_ref().unwrap_or(&self.layout);
-        binds.extend(layout.root.binds.iter().map(|bind| (bind.source.clone(), bind.target.clone())));
+        let shown = layout.root.binds.iter().map(|bind| (bind.source.clone(), bind.target.clone())).collect();
         let env = layout.env.clone().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-        Spec { id, owner, image, env, binds, limits }
+        Spec { id, owner, image, env, binds, shown, empty: &self.empty, limits }
     }
 }
 
@@ -300,8 +327,7 @@ impl Backend for DockerBackend {
             landlock: 0,
             weaker: self.mould.get().map(|mould| mould.engine.weaker.clone()).unwrap_or_default(),
             counts_cpu: self.options.keep.is_some(),
-            // Mounting into a container that runs takes root.
-            shares_volumes: rustix::process::geteuid().is_root(),
+            shares_volumes: self.mould.get().is_some_and(|mould| mould.engine.takes_mounts()),
         }
     }
 
@@ -420,13 +446,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The guest's program as a file that an engine can mount, under a name that changes with it.
-fn place_guest(home: &Path) -> io::Result<PathBuf> {
-    let path = home.join(format!("guest-{}", &crate::guest_digest()[..16]));
+/// A file that an engine can mount or read, under a name that changes with what is in it.
+fn place_file(home: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+    let path = home.join(format!("{name}-{}", &templates::hex_digest(&[bytes])[..16]));
     if !path.exists() {
-        let fresh = home.join(format!(".guest-{}", uuid::Uuid::new_v4().simple()));
+        let fresh = home.join(format!(".{name}-{}", uuid::Uuid::new_v4().simple()));
         fs::create_dir_all(home)?;
-        fs::write(&fresh, crate::GUEST)?;
+        fs::write(&fresh, bytes)?;
         fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755))?;
         fs::rename(&fresh, &path)?;
     }

@@ -10,6 +10,7 @@ use belljar_backends::{
     docker,
     templates::{Browser, Node, Python, Sources, is_prepared},
 };
+use belljar_images::{ImageError, Store};
 use belljar_jail::survey::{Finding, Status, survey};
 use belljar_sandbox::{Backend, Kind, Probed, State, selftest};
 use serde::Serialize;
@@ -18,6 +19,7 @@ use super::table;
 use crate::{
     backend,
     cli::{DoctorArguments, Profile},
+    cmd::template::size,
     config::Config,
 };
 
@@ -97,9 +99,10 @@ fn apparmor(program: &str) -> anyhow::Result<String> {
 
 async fn examine(config: &Config) -> anyhow::Result<Report> {
     let sources = backend::sources(config);
-    let templates = vec![python(&sources), node(&sources), browser(&sources)];
+    let kept = Kept::examine(config);
+    let (docker, missing) = engine(config, &kept.in_engine()).await;
+    let templates = vec![python(&sources), node(&sources), browser(&sources), kept.told(&missing)];
     let layers = survey();
-    let docker = engine(config).await;
     let mut report = Report {
         ok: false,
         version: crate::cli::VERSION,
@@ -125,17 +128,75 @@ async fn examine(config: &Config) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-async fn engine(config: &Config) -> Engine {
+/// The engine, and those of the images that it does not have.
+async fn engine(config: &Config, images: &[String]) -> (Engine, Vec<String>) {
     let looked = match docker::socket(&config.docker_host) {
-        Ok(socket) => docker::look(&socket, &config.docker_runtime).await,
+        Ok(socket) => docker::look(&socket, &config.docker_runtime, images).await,
         Err(why) => Err(why),
     };
     match looked {
-        Ok((version, weaker)) => {
-            let weaker: String = weaker.iter().map(|what| format!("; {what}")).collect();
-            Engine { present: true, detail: format!("version {version}{weaker}") }
+        Ok(found) => {
+            let weaker: String = found.weaker.iter().map(|what| format!("; {what}")).collect();
+            let detail = format!("version {}{weaker}", found.version);
+            (Engine { present: true, detail }, found.missing)
         }
-        Err(why) => Engine { present: false, detail: why },
+        Err(why) => (Engine { present: false, detail: why }, images.to_vec()),
+    }
+}
+
+/// The templates that somebody made of images.
+#[derive(Debug, Default)]
+struct Kept {
+    /// By name, with the engine's name for its image if the engine has it; or what is wrong.
+    templates: Vec<(String, Result<Option<String>, String>)>,
+    disk_bytes: u64,
+    problem: Option<String>,
+}
+
+impl Kept {
+    fn examine(config: &Config) -> Self {
+        let store = Store::below(&config.home);
+        match store.examine().and_then(|found| Ok((found, store.disk_use()?))) {
+            Ok((found, disk_bytes)) => {
+                let image = |(name, found): (String, Result<belljar_images::Template, ImageError>)| {
+                    (name, found.map(|template| template.engine_image).map_err(|e| e.to_string()))
+                };
+                Self { templates: found.into_iter().map(image).collect(), disk_bytes, problem: None }
+            }
+            Err(error) => Self { problem: Some(error.to_string()), ..Self::default() },
+        }
+    }
+
+    fn in_engine(&self) -> Vec<String> {
+        self.templates.iter().filter_map(|(_, found)| found.clone().ok().flatten()).collect()
+    }
+
+    fn told(&self, missing: &[String]) -> Template {
+        if let Some(problem) = &self.problem {
+            let detail = format!("templates of images cannot be read: {problem}");
+            return Template { name: "images", status: Status::Missing, detail, fix: None };
+        }
+        let wrong = |(name, found): &(String, Result<Option<String>, String>)| match found {
+            Err(why) => Some((name.clone(), why.clone())),
+            Ok(Some(image)) if missing.contains(image) => {
+                Some((name.clone(), format!("the container engine does not have its image {image}")))
+            }
+            Ok(_) => None,
+        };
+        let broken: Vec<(String, String)> = self.templates.iter().filter_map(wrong).collect();
+        let mut detail = match self.templates.len() {
+            0 => "no templates of images".to_owned(),
+            1 => format!("1 template of an image, {} here", size(self.disk_bytes)),
+            count => format!("{count} templates of images, {} here", size(self.disk_bytes)),
+        };
+        for (name, why) in &broken {
+            detail.push_str(&format!("; {name} is broken: {why}"));
+        }
+        let names: Vec<&str> = broken.iter().map(|(name, _)| name.as_str()).collect();
+        let fix = (!names.is_empty())
+            .then(|| format!("belljar template remove {}, and add it again", names.join(" ")));
+        let status = if broken.is_empty() { Status::Present } else { Status::Weaker };
+        Template { name: "images", status, detail, fix }
     }
 }
 
@@ -219,13 +280,27 @@ fn as_text(report: &Report, width: usize) -> String {
     for template in &report.templates {
         line(template.status, template.name, &template.detail, template.fix.as_ref());
     }
-    // Nothing is missing where nobody asked for an engine.
-    let mark = match (report.docker.present, report.backend) {
-        (true, _) => "ok     ",
-        (false, Kind::Docker) => "MISSING",
-        (false, Kind::Local) => "-      ",
+    let missing: Vec<&str> =
+        report.layers.iter().filter(|l| l.status == Status::Missing).map(|l| l.layer).collect();
+    let failed = report.problem.is_some() && report.backend == Kind::Local;
+    let local = match (missing.is_empty(), failed) {
+        (false, _) => format!("needs what is missing above: {}", missing.join(", ")),
+        (true, true) => "no sandbox could be made, for the reason below".to_owned(),
+        (true, false) => "can be used".to_owned(),
     };
-    text.push_str(&described(mark, "container engine", &report.docker.detail, width));
+    let backends = [
+        (Kind::Local, missing.is_empty() && !failed, local.as_str()),
+        (Kind::Docker, report.docker.present, report.docker.detail.as_str()),
+    ];
+    for (kind, there, detail) in backends {
+        // Nothing is missing where nobody asked for it.
+        let mark = match (there, report.backend == kind) {
+            (true, _) => "ok     ",
+            (false, true) => "MISSING",
+            (false, false) => "-      ",
+        };
+        text.push_str(&described(mark, &format!("{kind} backend"), detail, width));
+    }
     text.push_str(&format!("\nAttack from inside a real sandbox of the {} backend\n", report.backend));
     for probed in &report.escape_test {
         let mark = if probed.held { "held   " } else { "BROKEN " };
@@ -297,6 +372,25 @@ mod tests {
     #[test]
     fn a_person_reads_what_is_there_what_is_missing_and_the_fix() {
         insta::assert_snapshot!([usize::MAX, 60].map(|width| as_text(&report(), width)).join("\n"));
+    }
+
+    #[test]
+    fn templates_of_images_are_counted_and_broken_ones_named() {
+        assert_eq!(Kept::default().told(&[]).detail, "no templates of images");
+        let kept = Kept {
+            templates: vec![
+                ("gone".into(), Err("its layer sha256:ab is gone".into())),
+                ("lost".into(), Ok(Some("sha256:cd".into()))),
+                ("whole".into(), Ok(None)),
+            ],
+            disk_bytes: 2_500_000,
+            problem: None,
+        };
+        assert_eq!(kept.in_engine(), ["sha256:cd"]);
+        let told = kept.told(&kept.in_engine());
+        insta::assert_snapshot!(told.detail, @"3 templates of images, 2.5 MB here; gone is broken: its layer sha256:ab is gone; lost is broken: the container engine does not have its image sha256:cd");
+        assert_eq!(told.fix.as_deref(), Some("belljar template remove gone lost, and add it again"));
+        assert_eq!((told.status, kept.told(&[]).status), (Status::Weaker, Status::Weaker));
     }
 
     #[test]

@@ -26,7 +26,7 @@ const MAX_PASSWORD: u64 = 64 << 10;
 pub(crate) fn run(config: &Config, command: TemplateCommand) -> anyhow::Result<ExitCode> {
     let store = Store::below(&config.home);
     let done = match command {
-        TemplateCommand::Add(arguments) => add(&store, config.backend, &arguments),
+        TemplateCommand::Add(arguments) => add(&store, config, &arguments),
         TemplateCommand::List(arguments) => list(&store, &arguments),
         TemplateCommand::Inspect(arguments) => inspect(&store, &arguments),
         TemplateCommand::Remove(arguments) => remove(&store, &arguments),
@@ -42,29 +42,29 @@ pub(crate) fn run(config: &Config, command: TemplateCommand) -> anyhow::Result<E
 }
 
 /// The template is the backend's that the settings name, as `--backend docker`.
-fn add(store: &Store, backend: Kind, arguments: &AddArguments) -> anyhow::Result<()> {
+fn add(store: &Store, config: &Config, arguments: &AddArguments) -> anyhow::Result<()> {
     belljar_images::valid_name(&arguments.name)?;
     let access = Access { credentials: password(arguments)?, plain_http: arguments.plain_http };
     let limits = Limits { bytes: arguments.max_size, ..Limits::default() };
     let bar = Bar::new()?;
     let progress = |step: Step<'_>| bar.show(step);
     let change = store.change(&progress)?;
-    let name = &arguments.name;
-    let added = match (backend, &arguments.image, &arguments.tar, &arguments.dockerfile) {
+    let (name, host) = (&arguments.name, &config.docker_host);
+    let added = match (config.backend, &arguments.image, &arguments.tar, &arguments.dockerfile) {
         (Kind::Local, Some(reference), _, _) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(belljar_images::pull(&change, name, reference, &access, &limits, &progress))
         }
         (Kind::Local, _, Some(file), _) => belljar_images::load(&change, name, file, &limits, &progress),
         (Kind::Local, _, _, Some(directory)) => {
-            belljar_images::build(&change, name, directory, &limits, &progress)
+            belljar_images::build(&change, name, directory, host, &limits, &progress)
         }
         (Kind::Docker, image, tar, dockerfile) => {
             let image = image.clone().map(EngineSource::Image);
             let tar = tar.clone().map(EngineSource::Tar);
             let source = image.or(tar).or_else(|| dockerfile.clone().map(EngineSource::Dockerfile));
             let source = source.context("say where it comes from: --image, --tar or --dockerfile")?;
-            belljar_images::add_to_engine(&change, name, &source, &limits, &progress)
+            belljar_images::add_to_engine(&change, name, &source, host, &limits, &progress)
         }
         _ => bail!("say where it comes from: --image, --tar or --dockerfile"),
     };
@@ -190,7 +190,7 @@ fn as_table(templates: &[Template], disk: u64, width: usize) -> String {
     listed
 }
 
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..1_000_000 => format!("{} kB", bytes.div_ceil(1000)),
         1_000_000..10_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
