@@ -27,7 +27,8 @@ try {
   page.setDefaultTimeout(120_000);
   await page.goto(`${server.base}/#/c/${id}`);
   await page.getByAltText("figure 1").evaluate((image) => image.decode());
-  await page.getByRole("button", { name: "measurements.csv" }).waitFor();
+  await page.getByRole("button", { name: "measurements.csv" }).click();
+  await page.locator(".preview pre", { hasText: "t,volt" }).waitFor();
   const path = join(process.argv[2], "dashboard.png");
   await page.screenshot({ path });
   const { size } = statSync(path);
