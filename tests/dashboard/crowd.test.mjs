@@ -71,6 +71,11 @@ test("a thousand contexts are listed, found, sorted and scrolled through", async
   await named("crowd-999").focus();
   for (let step = 0; step < 120; step += 1) await page.keyboard.press("Tab");
   await until((text) => text === "crowd-939", () => page.evaluate(() => document.activeElement.textContent));
+  await page.evaluate(() => scrollTo(0, 0));
+  await page.setViewportSize({ width: 420, height: 900 });
+  const widths = await page.evaluate(() => ["table.list", ".card", ".list td.name"].map((place) => document.querySelector(place).clientWidth));
+  assert.ok(widths[0] > 0.85 * widths[1] && widths[2] > 0.2 * widths[1], `${widths}`);
+  await pictures(page, "narrow-crowd");
   assert.deepEqual(page.problems, []);
   await page.context().close();
 });
