@@ -130,9 +130,10 @@ def deno_kernel():
 
 
 def reason(error):
-    """One line without colours, of what may be the end of a log."""
+    """One line without colours, addresses and paths, of what may be the end of a log."""
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
-    return text[-300:] or type(error).__name__
+    said = re.sub(r"(https?|file)://[^\s']+", "…", text.rpartition("error: ")[2])
+    return said[-300:] or type(error).__name__
 
 
 class Bench:
