@@ -112,6 +112,8 @@ install_for_tests() {
         list+=(python3-pip)
     fi
     has dockerd || [ -x /usr/sbin/dockerd ] || list+=(docker.io)
+    # It runs containers with runc, which comes with Docker.
+    has podman || list+=(podman)
     # gVisor; not every release has it.
     has runsc || ! apt-cache show runsc >/dev/null 2>&1 || list+=(runsc)
     # Counts instructions. Debian's wants the C library's symbols beside it.

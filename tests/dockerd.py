@@ -1,4 +1,4 @@
-"""A Docker daemon of one's own for scripts in Python, as dockerd.sh starts it for those in the shell."""
+"""A container engine of one's own for scripts in Python, as dockerd.sh starts it for those in the shell."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # It ends with whoever started it, however that ends: standard input is closed then.
-SCRIPT = '. tests/dockerd.sh "$1"; shift; start_dockerd "$@"; echo "$work"; read -r _ || true'
+SCRIPT = '. tests/dockerd.sh "$1"; shift; "$@" || skip "it does not run here"; echo "$work"; read -r _ || true'
 
 
 class NoEngine(Exception):
@@ -14,12 +14,14 @@ class NoEngine(Exception):
 
 
 class Engine:
+    START, SOCKET = "start_dockerd", "socket"
+
     def __init__(self, what, *options):
         """`what` is said to be skipped where there is no engine; the options are dockerd's."""
-        self.process = subprocess.Popen(["bash", "-euc", SCRIPT, "dockerd", what, *options], cwd=ROOT, text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen(["bash", "-euc", SCRIPT, "dockerd", what, self.START, *options], cwd=ROOT,
+                                        text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.work = Path(self.process.stdout.readline().strip())
-        self.host = f"unix://{self.work}/socket"
+        self.host = f"unix://{self.work}/{self.SOCKET}"
         if not self.work.name:
             self.close()
             raise NoEngine(what)
@@ -44,3 +46,7 @@ class Engine:
         self.process.stdin.close()
         self.process.stdout.close()
         self.process.wait()
+
+
+class Podman(Engine):
+    START, SOCKET = "start_podman", "podman-socket"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The same tests on every backend, and their results compared to the byte.
 #
-#   tests/backends/run.sh [BACKEND...]        of: local docker runsc compare image (default: all of them)
+#   tests/backends/run.sh [BACKEND...]        of: local docker runsc podman compare image (default: all of them)
 #
-# Starts a Docker daemon of its own, with its own state and no network, and stops it. Exits with 77 where there is none, or
-# where it cannot run. BELLJAR names the binary (default: target/release/belljar).
+# Starts a Docker daemon and a Podman of its own, with their own state and no network, and stops them. Exits with 77 where
+# there is no Docker, or where it cannot run. BELLJAR names the binary (default: target/release/belljar).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -37,7 +37,7 @@ in_gvisor=(Glass Lives.test_a_context_that_stops_leaves_nothing
     Tools.test_{a_time_limit_leaves_the_variables,files_go_in_and_out,a_link_leads_nowhere,sessions_run_code_and_commands}
     Tools.test_{the_workspace_is_limited,two_contexts_share_nothing,there_is_no_network_and_no_host}
     Tools.test_{nothing_of_ours_can_be_written,what_cannot_be_done_is_refused_with_a_code})
-for backend in "${@:-local docker runsc compare image}"; do
+for backend in "${@:-local docker runsc podman compare image}"; do
     for one in $backend; do
         echo "== $one"
         case $one in
@@ -47,6 +47,15 @@ for backend in "${@:-local docker runsc compare image}"; do
                 echo "THE TESTS ON GVISOR WERE SKIPPED: there is no runsc (apt-get install runsc)" >&2
             else
                 suite docker runsc "${in_gvisor[@]}"
+            fi
+            ;;
+        podman)
+            if start_podman; then
+                socket=unix://$work/podman-socket
+                BELLJAR_TEST_DOCKER=$socket BELLJAR_TEST_ENGINE=podman suite docker ""
+                python3 tests/backends/compare.py "$socket"
+            else
+                echo "THE TESTS ON PODMAN WERE SKIPPED: it is not there, or does not run (apt-get install podman)" >&2
             fi
             ;;
         compare) python3 tests/backends/compare.py "$BELLJAR_TEST_DOCKER" ;;

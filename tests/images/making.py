@@ -90,7 +90,8 @@ class Image:
         self.layers = layers
         self.packed = [gzip.compress(one, 1, mtime=0) for one in layers]
         config = {"architecture": ARCHITECTURE, "os": "linux", "config": process,
-                  "rootfs": {"type": "layers", "diff_ids": [digest(one) for one in layers]}}
+                  "rootfs": {"type": "layers", "diff_ids": [digest(one) for one in layers]},
+                  "history": [{"created_by": "a test"} for _ in layers]}
         self.config = json.dumps(config).encode()
         kind = "application/vnd.docker.distribution.manifest.v2+json"
         self.manifest = json.dumps({

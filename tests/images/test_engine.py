@@ -16,12 +16,14 @@ NOBODY = "unix:///nowhere/docker.sock"
 ABSENT = "127.0.0.1:1/absent:1"
 
 
-class InAnEngine(WithHome):
+class InDocker(WithHome):
+    ENGINE = dockerd.Engine
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         try:
-            cls.engine = dockerd.Engine("THE TESTS OF IMAGES IN AN ENGINE")
+            cls.engine = cls.ENGINE(f"THE TESTS OF IMAGES {cls.__name__}")
         except dockerd.NoEngine:
             raise unittest.SkipTest("there is no container engine") from None
         cls.addClassCleanup(cls.engine.close)
@@ -113,6 +115,10 @@ class InAnEngine(WithHome):
 
     def doctor(self):
         return self.home.belljar("doctor", "--json", "--docker-host", self.engine.host)
+
+
+class InPodman(InDocker):
+    ENGINE = dockerd.Podman
 
 
 if __name__ == "__main__":

@@ -53,9 +53,11 @@ fn main() -> std::process::ExitCode {
     // Returns when the maker of this sandbox is gone: then so is the sandbox.
     let ended = match (arguments.next(), arguments.next()) {
         (Some(word), Some(door)) if word == "connect" => {
-            // An engine sets it by itself; programs shall find what they find anywhere else.
-            // SAFETY: there is no other thread that could look at the environment.
-            unsafe { std::env::remove_var("HOSTNAME") };
+            // Engines set them by themselves; programs shall find what they find anywhere else.
+            for name in ["HOSTNAME", "container"] {
+                // SAFETY: there is no other thread that could look at the environment.
+                unsafe { std::env::remove_var(name) };
+            }
             local.block_on(&runtime, remote::serve(Path::new(&door).into()))
         }
         _ => {

@@ -139,7 +139,8 @@ impl Archive {
             let is_part = ["manifest.json", "index.json", "oci-layout"].contains(&name)
                 || name.starts_with("blobs/sha256/")
                 || name.ends_with("/layer.tar")
-                || (name.ends_with(".json") && !name.contains('/'));
+                // Podman names layers like settings.
+                || ([".json", ".tar"].iter().any(|end| name.ends_with(end)) && !name.contains('/'));
             if !is_part || self.parts.len() >= MAX_INDEX {
                 continue;
             }

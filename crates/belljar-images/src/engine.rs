@@ -130,10 +130,10 @@ pub fn add_to_engine(
             let said = engine.ask("load the archive", |c| {
                 c.args(how).arg(path);
             })?;
-            let said = String::from_utf8_lossy(&said).trim().lines().last().unwrap_or_default().to_owned();
-            let reference = said.rsplit_once("oaded image: ").map(|(_, name)| name);
-            let reference = reference.or_else(|| said.rsplit_once("oaded image ID: ").map(|(_, id)| id));
-            (reference.unwrap_or(&said).trim().to_owned(), Origin::Tar(path.display().to_string()))
+            // "Loaded image: NAME", "Loaded image ID: ID", "ID", "ID: ID": engines do not agree on more.
+            let said = String::from_utf8_lossy(&said);
+            let reference = said.split_whitespace().last().unwrap_or_default();
+            (reference.to_owned(), Origin::Tar(path.display().to_string()))
         }
         EngineSource::Dockerfile(directory) => {
             let id = build(change, engine, directory)?;

@@ -13,7 +13,7 @@ use bollard::{
     errors::Error,
     models::{
         ContainerCreateBody, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount, MountType,
-        MountVolumeOptions, MountVolumeOptionsDriverConfig, ResourcesUlimits,
+        MountVolumeOptions, MountVolumeOptionsDriverConfig, ResourcesUlimits, SystemInfoCgroupVersionEnum,
     },
     query_parameters::{
         CreateContainerOptions, CreateImageOptions, ListContainersOptions, RemoveContainerOptions,
@@ -72,6 +72,8 @@ const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
 /// Runtimes that bring a kernel along, as their names say it.
 const KERNELS: [&str; 3] = ["runsc", "gvisor", "kata"];
 const SHARED_MEMORY: i64 = 64 << 20;
+/// Of user 1000 in all containers together, for engines that must be told one; each container has `pids_limit` besides.
+const MAX_PROCESSES: i64 = 32_768;
 pub(super) const GUEST: &str = "/opt/belljar/guest";
 pub(super) const DOOR: &str = "/run/belljar";
 
@@ -170,6 +172,14 @@ impl Engine {
                 "files below /usr are the machine's own: who locks or watches one sees others do so ({why})"
             ));
         }
+        // Later versions of cgroups have one by default.
+        if podman && info.cgroup_version == Some(SystemInfoCgroupVersionEnum::_1) {
+            weaker.push(
+                "no cgroup namespace: Podman gives none by its socket on cgroups of version 1 (boot the machine with \
+                 systemd.unified_cgroup_hierarchy=1)"
+                    .into(),
+            );
+        }
         weaker.push("no Landlock".into());
         Ok(Self {
             docker,
@@ -188,7 +198,7 @@ impl Engine {
     /// the engine does not have it yet.
     pub(super) async fn base_image(&self, root: &RootSpec) -> Result<String, String> {
         let make = || async {
-            let archive = tar::of(root);
+            let archive = tar::of(root, !self.podman);
             let digest = crate::templates::hex_digest(&[&archive]);
             // Not in the tag, which Podman does not take.
             let name = format!("{REPOSITORY}-{}", &digest[..16]);
@@ -263,6 +273,12 @@ impl Engine {
             };
             (path.to_owned(), options)
         });
+        let mut ulimits =
+            vec![limit("core", 1), limit("nofile", 1024), limit("memlock", 8 << 20), limit("msgqueue", 0)];
+        if self.podman {
+            // Unnamed, Podman asks for more than its own, which a machine may not allow. It is counted over all containers.
+            ulimits.push(limit("nproc", MAX_PROCESSES));
+        }
         ContainerCreateBody {
             image: Some(spec.image.clone()),
             hostname: Some("belljar".into()),
@@ -292,12 +308,7 @@ impl Engine {
                 memory_swap: Some(memory_bytes as i64),
                 nano_cpus: Some(nano_cpus(cpus)),
                 pids_limit: Some(processes.into()),
-                ulimits: Some(vec![
-                    limit("core", 1),
-                    limit("nofile", 1024),
-                    limit("memlock", 8 << 20),
-                    limit("msgqueue", 0),
-                ]),
+                ulimits: Some(ulimits),
                 // The guest is what an init would be.
                 init: Some(false),
                 auto_remove: Some(true),

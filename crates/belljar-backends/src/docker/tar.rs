@@ -24,8 +24,9 @@ const PLACES: [&str; 12] = [
     "/workspace",
 ];
 
-/// What `root` says, with an empty place for everything that is mounted.
-pub(super) fn of(root: &RootSpec) -> Vec<u8> {
+/// What `root` says, with an empty place for everything that is mounted. `owned` when the engine can say whose the sandbox's
+/// own directories are; otherwise anybody's, as what is mounted there takes their mode.
+pub(super) fn of(root: &RootSpec, owned: bool) -> Vec<u8> {
     let mut directories = BTreeSet::new();
     let mut files: Vec<(&str, &[u8])> =
         root.files.iter().map(|(path, text)| (path.as_str(), text.as_bytes())).collect();
@@ -49,7 +50,8 @@ pub(super) fn of(root: &RootSpec) -> Vec<u8> {
     }
     let mut archive = Vec::new();
     for path in &directories {
-        let mode = if path.ends_with("/tmp") { 0o1777 } else { 0o755 };
+        let open = path.ends_with("/tmp") || !owned && ["/workspace", "/outputs"].contains(&path.as_str());
+        let mode = if open { 0o1777 } else { 0o755 };
         archive.extend(header(path, DIRECTORY, mode, 0, ""));
     }
     for (path, target) in &root.symlinks {
@@ -116,7 +118,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut child =
             Command::new("tar").args(["-x", "-C"]).arg(place.path()).stdin(Stdio::piped()).spawn().unwrap();
-        std::io::Write::write_all(&mut child.stdin.take().unwrap(), &of(&root)).unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), &of(&root, true)).unwrap();
         assert!(child.wait().unwrap().success());
         let at = |path: &str| place.path().join(path);
         assert_eq!(std::fs::read_to_string(at("etc/hosts")).unwrap(), "127.0.0.1 localhost\n");

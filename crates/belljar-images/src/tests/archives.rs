@@ -55,8 +55,12 @@ fn config(layers: &[&[u8]]) -> Vec<u8> {
 
 /// As `docker save` writes it.
 fn saved(layers: &[&[u8]], config: &[u8]) -> Vec<u8> {
+    saved_as(layers, config, |at| format!("layer{at}/layer.tar"))
+}
+
+fn saved_as(layers: &[&[u8]], config: &[u8], named: impl Fn(usize) -> String) -> Vec<u8> {
     let name = format!("{}.json", &digest(config)[7..]);
-    let paths: Vec<_> = (0..layers.len()).map(|at| format!("layer{at}/layer.tar")).collect();
+    let paths: Vec<_> = (0..layers.len()).map(named).collect();
     let manifest = serde_json::json!([{"Config": name, "RepoTags": ["x:1"], "Layers": paths}]).to_string();
     let mut entries = vec![entry(&name, b'0', 0o644, "", config), file("manifest.json", &manifest)];
     entries.extend(paths.iter().zip(layers).map(|(path, layer)| entry(path, b'0', 0o644, "", layer)));
@@ -105,6 +109,15 @@ fn base() -> Vec<u8> {
 
 fn top() -> Vec<u8> {
     tar(&[file("opt/bin/.wh.node", ""), file("srv/app/main.py", "print()")])
+}
+
+#[test]
+fn podman_names_layers_otherwise() {
+    let home = Home::new();
+    let (base, top) = (base(), top());
+    let archive =
+        saved_as(&[&base, &top], &config(&[&base, &top]), |at| format!("{}.tar", &digest(&[at as u8])[7..]));
+    assert_eq!(home.load("saved", &archive).unwrap().layers, [digest(&base), digest(&top)]);
 }
 
 #[test]
