@@ -93,13 +93,10 @@ async fn serve_stream(guest: Rc<Guest>, stream: OwnedFd, active: &Active) -> io:
     outbox.send(&FromGuest::Hello { generation: GENERATION, digest: guest.config.digest.clone() }, &[]).await;
 
     let mut decoder = Decoder::default();
-    let mut buffer = vec![0; 64 << 10];
     loop {
-        let count = stream.read(&mut buffer).await?;
-        if count == 0 {
+        if stream.read(decoder.space()).await? == 0 {
             return Ok(());
         }
-        decoder.extend(&buffer[..count]);
         while let Some(frame) = decoder.take::<Request>().map_err(io::Error::other)? {
             dispatch(&guest, frame.header, frame.body, &outbox, active).await;
         }

@@ -448,14 +448,13 @@ fn garbage(error: &io::Error) -> String {
 
 /// `None` at the end of the stream. Safe to cancel: bytes that were read are kept in the decoder.
 async fn next_frame(stream: &Socket, decoder: &mut Decoder) -> io::Result<Option<Frame<FromKernel>>> {
-    let mut buffer = [0; 16 << 10];
     loop {
         if let Some(frame) = decoder.take().map_err(io::Error::other)? {
             return Ok(Some(frame));
         }
-        match stream.read(&mut buffer).await {
+        match stream.read(decoder.space()).await {
             Ok(0) => return Ok(None),
-            Ok(count) => decoder.extend(&buffer[..count]),
+            Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
             Err(e) => return Err(e),
         }

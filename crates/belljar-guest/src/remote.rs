@@ -87,14 +87,12 @@ impl Host {
     }
 
     async fn next(&mut self) -> io::Result<(ToGuest, Vec<u8>)> {
-        let mut buffer = [0; 16 << 10];
         loop {
             if let Some(frame) = self.decoder.take().map_err(io::Error::other)? {
                 return Ok((frame.header, frame.body));
             }
-            match self.stream.read(&mut buffer).await? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => self.decoder.extend(&buffer[..count]),
+            if self.stream.read_buf(self.decoder.space()).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::{cell::OnceCell, io, os::fd::OwnedFd};
 
 use rustix::{
+    buffer::spare_capacity,
     io::Errno,
     net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair},
     pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
@@ -103,15 +104,16 @@ impl Socket {
         Ok((Self::from_fd(ours)?, theirs))
     }
 
-    /// 0 at the end of the stream.
-    pub(crate) async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Appends what comes to `buffer`, as much as it has room for. 0 at the end of the stream.
+    pub(crate) async fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             let mut ready = self.input.readable().await?;
-            match recv(self.input.get_ref(), &mut *buffer, RecvFlags::empty()) {
+            let room = buffer.capacity() - buffer.len();
+            match recv(self.input.get_ref(), spare_capacity(buffer), RecvFlags::empty()) {
                 Ok((count, _)) => {
                     // A stream that gives less than there is room for is empty. Asking again would only say so; what comes
                     // later wakes us, and so does its end.
-                    if count > 0 && count < buffer.len() {
+                    if count > 0 && count < room {
                         ready.clear_ready();
                     }
                     return Ok(count);

@@ -277,36 +277,34 @@ impl Cgroups {
         read_at(self.accounting(), file).is_ok()
     }
 
-    /// Processor time in microseconds and memory in bytes that a sandbox has used and uses.
-    pub(crate) fn usage(&self, id: &str) -> (u64, u64) {
-        let number = |dir: &OwnedFd, file: &str| {
-            read_at(dir, &format!("{id}/{file}")).ok().and_then(|text| text.trim().parse::<u64>().ok())
-        };
+    /// Processor time in microseconds that a sandbox has used.
+    pub(crate) fn cpu(&self, id: &str) -> u64 {
+        self.cpu_of(&format!("{id}/"))
+    }
+
+    /// The same of all sandboxes together.
+    pub(crate) fn cpu_of_all(&self) -> u64 {
+        self.cpu_of("")
+    }
+
+    fn cpu_of(&self, place: &str) -> u64 {
         match self.version {
             Version::V1 => {
-                let cpu = number(self.accounting(), "cpuacct.usage").unwrap_or(0) / 1000;
-                (cpu, number(&self.dirs[0], "memory.usage_in_bytes").unwrap_or(0))
+                let text = read_at(self.accounting(), &format!("{place}cpuacct.usage")).unwrap_or_default();
+                text.trim().parse::<u64>().unwrap_or(0) / 1000
             }
             Version::V2 => {
-                let stat = read_at(&self.dirs[0], &format!("{id}/cpu.stat")).unwrap_or_default();
-                let cpu = stat.lines().find_map(|l| l.strip_prefix("usage_usec ")?.trim().parse().ok());
-                (cpu.unwrap_or(0), number(&self.dirs[0], "memory.current").unwrap_or(0))
+                let text = read_at(&self.dirs[0], &format!("{place}cpu.stat")).unwrap_or_default();
+                text.lines().find_map(|l| l.strip_prefix("usage_usec ")?.trim().parse().ok()).unwrap_or(0)
             }
         }
     }
 
-    /// Processor time in microseconds of all sandboxes together.
-    pub(crate) fn used_by_all(&self) -> u64 {
-        match self.version {
-            Version::V1 => {
-                let text = read_at(self.accounting(), "cpuacct.usage").unwrap_or_default();
-                text.trim().parse::<u64>().unwrap_or(0) / 1000
-            }
-            Version::V2 => {
-                let text = read_at(&self.dirs[0], "cpu.stat").unwrap_or_default();
-                text.lines().find_map(|l| l.strip_prefix("usage_usec ")?.trim().parse().ok()).unwrap_or(0)
-            }
-        }
+    /// Memory in bytes that a sandbox uses.
+    pub(crate) fn memory(&self, id: &str) -> u64 {
+        let file = if self.version == Version::V1 { "memory.usage_in_bytes" } else { "memory.current" };
+        let text = read_at(&self.dirs[0], &format!("{id}/{file}")).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
     }
 
     /// Whether a sandbox gets a processor only when no other sandbox wants it.

@@ -360,7 +360,7 @@ impl Jailer {
                 let limit = sandbox.limits.memory_bytes >> 20;
                 why = format!("out of memory (limit {limit} MB)");
             }
-            let cpu_us = self.mould.cgroups.as_ref().map_or(0, |cgroups| cgroups.usage(&sandbox.id).0);
+            let cpu_us = self.mould.cgroups.as_ref().map_or(0, |cgroups| cgroups.cpu(&sandbox.id));
             if let Some(cgroups) = &self.mould.cgroups
                 && !cgroups.remove(&sandbox.id)
             {

@@ -44,6 +44,16 @@ pub(crate) struct Sandbox {
     /// Fingerprint of a key that its browsers believe.
     pub(crate) trust: Option<String>,
     pub(crate) manner: Manner,
+    pub(crate) used: Used,
+}
+
+/// What a sandbox had used when it was looked at last.
+#[derive(Default)]
+pub(crate) struct Used {
+    /// Processor time of all sandboxes then, in microseconds.
+    pub(crate) all: u64,
+    pub(crate) cpu: u64,
+    pub(crate) memory: u64,
 }
 
 /// What all sandboxes of a jailer have in common.
@@ -147,6 +157,7 @@ impl Mould {
             label: None,
             trust: None,
             manner: Manner::default(),
+            used: Used::default(),
         };
         Ok((sandbox, Birth { status: BirthStatus(status), born }))
     }

@@ -6,6 +6,8 @@ use serde::{Serialize, de::DeserializeOwned};
 pub const MAX_FRAME: usize = 16 << 20;
 /// The most a JSON header may hold: headers are small, data travels in the body.
 pub const MAX_HEADER: usize = 1 << 20;
+/// Room for what arrives at once.
+const SPACE: usize = 64 << 10;
 /// Bytes before the JSON.
 pub const PREFIX: usize = 8;
 
@@ -64,11 +66,22 @@ pub struct Frame<H> {
 
 impl Decoder {
     pub fn extend(&mut self, bytes: &[u8]) {
+        self.forget();
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// What arrives is appended here, so that it is not copied once more.
+    pub fn space(&mut self) -> &mut Vec<u8> {
+        self.forget();
+        self.buffer.reserve(SPACE);
+        &mut self.buffer
+    }
+
+    fn forget(&mut self) {
         if self.consumed > 0 {
             self.buffer.drain(..self.consumed);
             self.consumed = 0;
         }
-        self.buffer.extend_from_slice(bytes);
     }
 
     /// The next whole frame, `None` while more bytes are needed.

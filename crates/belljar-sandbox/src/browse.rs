@@ -1,6 +1,6 @@
 //! The browser of a context's sandbox: one call at a time, beside its code and its commands.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use belljar_proto::{Browse, Browsed, Call, MAX_BROWSED_TEXT, MAX_PICTURE, MAX_TABS, Problem, Reply};
 use tokio_util::sync::CancellationToken;
@@ -47,7 +47,7 @@ impl SandboxService {
         let interrupt_on_drop = cancel.clone().drop_guard();
         let service = Arc::clone(self);
         let task = self.tasks.spawn(async move {
-            let browsing = service.browse_in(&context, browse, limit, &cancel);
+            let browsing = pin!(service.browse_in(&context, browse, limit, &cancel));
             let (outcome, stopped) = running.unless_stopped(&cancel, browsing).await;
             context.touch();
             drop((turn, busy, running));

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -81,7 +82,7 @@ impl SandboxService {
         let interrupt_on_drop = cancel.clone().drop_guard();
         let service = Arc::clone(self);
         let task = self.tasks.spawn(async move {
-            let command = service.exec_in(&context, request, limit, &cancel);
+            let command = pin!(service.exec_in(&context, request, limit, &cancel));
             let (mut outcome, stopped) = running.unless_stopped(&cancel, command).await;
             if let Ok(outcome) = &mut outcome {
                 outcome.ending.because(stopped);

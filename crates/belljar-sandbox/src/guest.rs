@@ -217,15 +217,14 @@ async fn receive(
     reader: &mut OwnedReadHalf,
     decoder: &mut Decoder,
 ) -> Result<(FromGuest, Vec<u8>), GuestError> {
-    let mut buffer = [0; 16 << 10];
     loop {
         let frame = decoder.take::<FromGuest>().map_err(|e| GuestError::Nonsense(e.to_string()))?;
         if let Some(frame) = frame {
             return Ok((frame.header, frame.body));
         }
-        match reader.read(&mut buffer).await {
+        match reader.read_buf(decoder.space()).await {
             Ok(0) | Err(_) => return Err(GuestError::Gone),
-            Ok(count) => decoder.extend(&buffer[..count]),
+            Ok(_) => {}
         }
     }
 }

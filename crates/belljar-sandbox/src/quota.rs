@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -50,10 +51,9 @@ impl Running {
     pub(crate) async fn unless_stopped<T>(
         &self,
         cancel: &CancellationToken,
-        work: impl Future<Output = T>,
+        mut work: Pin<&mut impl Future<Output = T>>,
     ) -> (T, Option<String>) {
         let mut stop = self.stop.clone();
-        let mut work = std::pin::pin!(work);
         let mut reason = None;
         loop {
             tokio::select! {

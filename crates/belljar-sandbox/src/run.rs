@@ -1,6 +1,7 @@
 //! Running code in a context, and what happens when its sandbox does not live to see the end of it.
 
 use std::{
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -44,7 +45,7 @@ impl SandboxService {
         let interrupt_on_drop = cancel.clone().drop_guard();
         let service = Arc::clone(self);
         let task = self.tasks.spawn(async move {
-            let run = service.run_in(&context, request, limit, &cancel);
+            let run = pin!(service.run_in(&context, request, limit, &cancel));
             let (mut outcome, stopped) = running.unless_stopped(&cancel, run).await;
             if let Ok(outcome) = &mut outcome {
                 outcome.ending.because(stopped);

@@ -264,7 +264,10 @@ impl Offer {
     pub(crate) async fn call(&self, cx: &CallContext, arguments: Option<JsonObject>) -> Answer {
         let tool = match self {
             Self::Own(tool) => tool,
-            Self::Upstream(upstream) => return upstream.call(cx, arguments.unwrap_or_default()).await,
+            // Apart, because it is large, and every call of our own would have to carry its size along.
+            Self::Upstream(upstream) => {
+                return Box::pin(upstream.call(cx, arguments.unwrap_or_default())).await;
+            }
         };
         let output = tool.call(cx, arguments.map_or(Value::Null, Value::Object)).await;
         let outcome = convert::outcome(&output);

@@ -56,7 +56,7 @@ impl Jailer {
         let since = self.manners.looked.elapsed();
         let Some(cgroups) = self.mould.cgroups.as_ref().filter(|_| since >= LOOK) else { return };
         self.manners.looked = Instant::now();
-        let used = cgroups.used_by_all();
+        let used = cgroups.cpu_of_all();
         let share = |now: u64, before: u64| now.saturating_sub(before) as f64 / since.as_micros() as f64;
         // As long as all of them together are calm there is no need to look at each.
         let calm = share(used, std::mem::replace(&mut self.manners.used, used)) < BUSY;
@@ -65,7 +65,7 @@ impl Jailer {
         }
         self.manners.any_back = false;
         for sandbox in self.sandboxes.values_mut() {
-            let used = cgroups.usage(&sandbox.id).0;
+            let used = cgroups.cpu(&sandbox.id);
             let share = share(used, std::mem::replace(&mut sandbox.manner.used, used));
             if sandbox.manner.changes(share) {
                 cgroups.stand_back(&sandbox.id, sandbox.manner.back);

@@ -73,7 +73,7 @@ async fn sent(sending: &mut Option<Sending<'_>>) {
 
 /// Waits for the call and reports on it meanwhile.
 pub(super) async fn reporting<T>(
-    call: impl Future<Output = T>,
+    mut call: Pin<&mut impl Future<Output = T>>,
     feed: &Feed,
     peer: &Peer<RoleServer>,
     token: ProgressToken,
@@ -82,7 +82,6 @@ pub(super) async fn reporting<T>(
     let mut told = began;
     let mut ticks = tokio::time::interval_at(began + PACE, PACE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut call = std::pin::pin!(call);
     // rmcp answers only when the line is written, which a client that does not read can put off for ever: the
     // call must not wait for that.
     let mut sending: Option<Sending<'_>> = None;

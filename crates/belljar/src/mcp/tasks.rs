@@ -3,6 +3,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -48,13 +49,14 @@ pub(super) struct Work {
 impl Work {
     pub(super) async fn carry_out(self) -> Result<CallToolResult, ErrorData> {
         let Self { offer, mut call, arguments, progress, mut record, note, counted } = self;
+        let feed = Arc::new(Feed::default());
+        if progress.is_some() {
+            call.progress = Some(feed.clone());
+        }
+        let answering = pin!(offer.call(&call, arguments));
         let answer = match progress {
-            Some((peer, token)) => {
-                let feed = Arc::new(Feed::default());
-                call.progress = Some(feed.clone());
-                progress::reporting(offer.call(&call, arguments), &feed, &peer, token).await
-            }
-            None => offer.call(&call, arguments).await,
+            Some((peer, token)) => progress::reporting(answering, &feed, &peer, token).await,
+            None => answering.await,
         };
         let outcome = if call.cancel.is_cancelled() { Outcome::Cancelled } else { answer.outcome };
         observed::result(&mut record, &answer.result);
