@@ -42,6 +42,25 @@ pub(crate) async fn read_request<R: AsyncRead + Unpin>(
     head.map(|head| Request::parse(&head).map_err(wrong)).transpose()
 }
 
+/// Where a request to the proxy wants to go, and for what there: CONNECT asks for nothing more.
+pub(crate) fn destination(request: &Request) -> Result<(Host, u16, Option<String>), Refusal> {
+    let wrong = |why: &str| Refusal::malformed(format!("the request is not understood: {why}"));
+    if request.method == "CONNECT" {
+        let (host, port) = Host::parse_with_port(&request.target, None).map_err(wrong)?;
+        // What follows belongs to the tunnel, whatever it calls itself.
+        return match request.framing().map_err(wrong)? {
+            Framing::Empty | Framing::Length(0) => Ok((host, port, None)),
+            _ => Err(wrong("CONNECT has no body")),
+        };
+    }
+    let rest = request.target.strip_prefix("http://");
+    let rest = rest.ok_or_else(|| wrong("ask for http://… here, and use CONNECT for everything else"))?;
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let (host, port) = Host::parse_with_port(authority, Some(80)).map_err(wrong)?;
+    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    Ok((host, port, Some(path)))
+}
+
 impl Ready {
     /// Makes sure that a request is for this host and may be sent there. `path` is what is left of its target.
     pub(crate) fn new(
@@ -266,6 +285,10 @@ impl<W: AsyncWrite + Unpin> Answer<'_, W> {
         if !self.scrubber.is_empty() {
             response.reason = self.scrubber.clean(&response.reason);
             response.headers.values_mut().for_each(|(_, value)| *value = self.scrubber.clean(value));
+            // Names are compared and passed on in letters of any size, so there is no hiding in one.
+            response
+                .headers
+                .retain(|name, value| !self.scrubber.finds(&[name.as_bytes(), b": ", value].concat()));
         }
     }
 }
