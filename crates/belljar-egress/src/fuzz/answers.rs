@@ -32,13 +32,13 @@ impl Rig {
         let open = Policy { mode: Mode::Open, allow: None };
         let grant = ceiling.judge(&open, &Host::parse("s.test").unwrap(), 443).unwrap();
         let secret = Secret::bind("TOKEN=s.test/Authorization", &|_| Some(VALUE.into())).unwrap();
-        let basic = BASE64.encode(format!("me:{VALUE}"));
+        let basic = BASE64.encode(format!("you:{VALUE}"));
         let forms = [VALUE.into(), BASE64.encode(VALUE).into(), basic.into()];
         Self { runtime: runtime(), grant, secret, forms }
     }
 
     fn ask(&self, method: &str, minor: u8, secret: bool, answer: &[u8], pieces: u8) -> Seen {
-        let basic = BASE64.encode(format!("me:{}", self.secret.placeholder()));
+        let basic = BASE64.encode(format!("you:{}", self.secret.placeholder()));
         let request =
             format!("{method} /x HTTP/1.{minor}\r\nHost: s.test\r\nAuthorization: Basic {basic}\r\n\r\n");
         let (client, told) = Wire::new(request.as_bytes(), 0);
@@ -107,9 +107,9 @@ fn fuzz_answers() {
     let rig = Rig::new();
     let seeds: [&[u8]; 8] = [
         b"\x11HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Kept: yes\r\n\r\nhello",
-        b"\x23HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nthe-real-\r\na\r\ntoken-0123\r\n0\r\n\r\n",
-        b"\x35HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not the-real-token-0123\r\nX-Echo: dGhlLXJlYWwtdG9rZW4tMDEyMw==\r\n\r\nBasic bWU6dGhlLXJlYWwtdG9rZW4tMDEyMw==",
-        b"\x47HTTP/1.0 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello",
+        b"\x20HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nthe-real-\r\na\r\ntoken-0123\r\n0\r\n\r\n",
+        b"\x34HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not the-real-token-0123\r\nX-Echo: dGhlLXJlYWwtdG9rZW4tMDEyMw==\r\n\r\nBasic eW91OnRoZS1yZWFsLXRva2VuLTAxMjM=",
+        b"\x48HTTP/1.0 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello",
         b"\x02HTTP/1.1 204 No Content\r\nthe-real-token-0123: 1\r\n\r\n",
         b"\x04HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhello the-real-token-0123",
         b"\x06HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",

@@ -34,6 +34,36 @@ fn theirs(bytes: &[u8]) -> Option<Option<String>> {
     None
 }
 
+/// All names that are anywhere in the hello's extensions, counted off by hand.
+fn names(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |all, byte| (all << 8) | usize::from(*byte));
+    let (mut message, mut rest) = (Vec::new(), bytes);
+    while rest.len() > 5 && rest[0] == 22 {
+        let end = (5 + number(&rest[3..5])).min(rest.len());
+        message.extend_from_slice(&rest[5..end]);
+        rest = &rest[end..];
+    }
+    let mut at = 4 + 2 + 32;
+    at += 1 + number(&message[at..at + 1]);
+    at += 2 + number(&message[at..at + 2]);
+    at += 1 + number(&message[at..at + 1]);
+    let end = 4 + number(&message[1..4]);
+    let mut found = Vec::new();
+    at += 2;
+    while at < end {
+        let (kind, length) = (number(&message[at..at + 2]), number(&message[at + 2..at + 4]));
+        let extension = &message[at + 4..at + 4 + length];
+        at += 4 + length;
+        let mut name = 2;
+        while kind == 0 && name < extension.len() {
+            let length = number(&extension[name + 1..name + 3]);
+            found.push(extension[name + 3..name + 3 + length].to_vec());
+            name += 3 + length;
+        }
+    }
+    found
+}
+
 #[test]
 fn fuzz_hellos() {
     // As long as one may be, in pieces with a header each.
@@ -46,6 +76,24 @@ fn fuzz_hellos() {
         [&[1][..], &tests::with_extensions(&[(0, &tests::name_list(b"a.test"))])].concat(),
         [&[1][..], &tests::real("192.0.2.1")].concat(),
     ];
+    let two =
+        [&[0, 21][..], &tests::name_list(b"a.test")[2..], &tests::name_list(b"evil.test")[2..]].concat();
+    let seeds = [
+        &seeds[..],
+        &[
+            [&[5][..], &tests::with_extensions(&[(0, &two)])].concat(),
+            [&[5][..], &tests::with_extensions(&[(0, &two), (0, &tests::name_list(b"a.test"))])].concat(),
+            [
+                &[5][..],
+                &tests::with_extensions(&[
+                    (0, &tests::name_list(b"evil.test")),
+                    (0, &tests::name_list(b"a.test")),
+                ]),
+            ]
+            .concat(),
+        ],
+    ]
+    .concat();
     let seeds: Vec<_> = seeds.iter().map(Vec::as_slice).collect();
     fuzz("hellos", &seeds, |input| {
         let Some((&piece, bytes)) = input.split_first() else { return 0 };
@@ -60,6 +108,10 @@ fn fuzz_hellos() {
             }
             Err(refusal) => return mark((9, kind(&refusal.message))),
         };
+        if let Ok(Some(hello)) = &at_once {
+            let name = hello.name.iter().map(|name| name.as_bytes().to_vec());
+            assert_eq!(names(bytes), name.collect::<Vec<_>>(), "there is another name in it");
+        }
         if let (Some((name, fine)), Some(theirs)) = (&name, theirs(bytes)) {
             // They take no addresses for names, and may know fewer of them; never another.
             let same = |theirs: &String| name.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(theirs));

@@ -148,6 +148,14 @@ fn fuzz_proxy_requests() {
             let method = &theirs.first.0;
             assert!(Rig::may(host, port, method), "{method} to {host}:{port} is not allowed");
             assert!(theirs.is_unambiguous(), "{theirs:?}");
+            if method != "CONNECT" {
+                let usual = if port == 443 { 443 } else { 80 };
+                for said in theirs.all("host").map(String::from_utf8_lossy) {
+                    let said = [Some(usual), Some(port)].map(|port| Host::parse_with_port(&said, port));
+                    let same = Ok((Host::parse(host).unwrap(), port));
+                    assert!(said.contains(&same), "the Host header says {said:?}, it went to {host}:{port}");
+                }
+            }
             if !inside && let Some(elsewhere) = others_go(theirs) {
                 assert_eq!((elsewhere.0.to_string(), elsewhere.1), (host.to_owned(), port));
             }

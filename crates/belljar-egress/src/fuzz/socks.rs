@@ -50,7 +50,9 @@ fn fuzz_socks() {
                 assert_eq!(Host::parse(&host.to_string()).as_ref(), Ok(&host));
                 assert!(port != 0 && told == [5, 0] && said[0] == 5);
                 let name = matches!(host, Host::Name(_));
-                let kind = said[2 + usize::from(said[1]) + 3];
+                let request = 2 + usize::from(said[1]);
+                assert_eq!(said[request..request + 2], [5, 1], "only connections");
+                let kind = said[request + 3];
                 format!("{kind} {name}")
             }
             Err(refusal) => {
