@@ -4,6 +4,7 @@ import resource
 
 import anatomy
 from anatomy import wait_until
+from doors import DOWN, Failed, Refused
 from faults import a_while, fault, limited, stopped
 from model import Violation
 from outside import Insider
@@ -24,6 +25,14 @@ def back_to_normal(world, inside, how):
     if not wait_until(lambda: world.outside.count() == 0, LEFT):
         raise Violation(f"{world.outside.count()} connections to the outside are left of nobody\n{world.door.log()}")
     inside.end()
+
+
+def attempt(inside, code):
+    """Runs it, or not: the server may have nothing left to run it with."""
+    try:
+        inside.run(code)
+    except (Refused, Failed, Violation, KeyError, *DOWN) as error:
+        inside.last = error
 
 
 @fault()
@@ -125,8 +134,8 @@ def proxy_out_of_descriptors(world):
     yield
     pid = world.door.pid
     room = anatomy.descriptors(pid) + world.random.randrange(4)
-    limited(pid, resource.RLIMIT_NOFILE, room, lambda: inside.run(
-        f"for _ in range(4): ask({how!r}, {world.outside.port}, '/fine', 1)"))
+    limited(pid, resource.RLIMIT_NOFILE, room, lambda: attempt(
+        inside, f"for _ in range(4): ask({how!r}, {world.outside.port}, '/fine', 1)"))
     yield
     back_to_normal(world, inside, how)
 
