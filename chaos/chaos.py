@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 
+import network_faults  # noqa: F401 — registers its own
 from faults import FAULTS
 from world import BELLJAR, World
 

@@ -355,6 +355,25 @@ def server_out_of_descriptors(world):
     yield
 
 
+@fault(slow=True)
+def server_out_of_descriptors_for_long(world):
+    """Nobody loses anything by it: what cannot be looked at now is looked at later."""
+    context = world.some_context("python")
+    context.set(world.client, "kept", 4711)
+    losses = context.losses
+    yield context
+
+    def while_it_lasts():
+        end = time.monotonic() + 9
+        while time.monotonic() < end:
+            context.run(world.clients[0], "import time; time.sleep(0.3)", timeout=5)
+    pid = world.door.pid
+    limited(pid, resource.RLIMIT_NOFILE, anatomy.descriptors(pid) + world.random.randrange(3), while_it_lasts)
+    yield
+    if not wait_until(lambda: context.look(world.client), 60) or context.losses > losses:
+        raise Violation(f"{context.name} was lost for want of descriptors: {world.client.last}\n{world.door.log()}")
+
+
 @fault()
 def jailer_out_of_descriptors(world):
     yield

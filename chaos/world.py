@@ -13,6 +13,7 @@ import anatomy
 from anatomy import Home, Machine, wait_until
 from doors import BELLJAR, DOWN, Failed, Http, Pipe, PipeClient, Refused, Serve
 from model import Context, Violation
+from outside import Outside
 
 # Everything is well again by then, on a busy machine too.
 HEALS = 90
@@ -35,13 +36,16 @@ class World:
         self.contexts, self.counter = [], 0
         self.tokens, self.revoked = {}, []
         self.ahead = self.directory / "ahead"
+        self.outside = Outside()
         env = self.clock() if door == "serve" else None
+        arguments = ("--log", "info,rmcp=error", "--toolsets", "contexts,sessions,sandbox,network", "--network-max", "open",
+                     "--network-private", f"localhost:{self.outside.port},localhost:{self.outside.closed}")
         if door == "serve":
             self.token("ann")
-            self.door = Serve(self.home, ("--log", "info,rmcp=error"), env)
+            self.door = Serve(self.home, arguments, env)
             self.clients = [Http(self.door, self.tokens["ann"]), Http(self.door, self.tokens["ann"], "session")]
         else:
-            self.door = Pipe(self.home, ("--log", "info,rmcp=error"), env)
+            self.door = Pipe(self.home, arguments, env)
             self.clients = [PipeClient(self.door)]
         self.start()
 
@@ -272,6 +276,7 @@ class World:
             for pid in self.machine.jailers():
                 anatomy.kill(pid)
             wait_until(lambda: not any(not anatomy.is_gone(pid) for pid in tree), 10)
+        self.outside.close()
         if self.mounted:
             subprocess.run(["umount", "-l", self.directory], check=False)
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -5,6 +5,7 @@ use std::{io, sync::atomic::Ordering, time::Duration};
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split},
+    sync::Notify,
     time::timeout,
 };
 
@@ -19,6 +20,8 @@ use crate::{
 
 /// Nothing was heard for so long.
 pub(crate) const SILENCE: Duration = Duration::from_secs(600);
+/// The same once one side has closed its end: whoever left does not come back for an answer, and takes a place.
+pub(crate) const FAREWELL: Duration = Duration::from_secs(20);
 /// Between a connection and the request on it.
 pub(crate) const HEAD_LIMIT: Duration = Duration::from_secs(60);
 
@@ -40,6 +43,25 @@ pub(crate) async fn read_request<R: AsyncRead + Unpin>(
     let head = head.map_err(|e| Refusal::malformed(format!("the request is incomplete: {e}")))?;
     let wrong = |why| Refusal::malformed(format!("the request is not understood: {why}"));
     head.map(|head| Request::parse(&head).map_err(wrong)).transpose()
+}
+
+/// Where a request to the proxy wants to go, and for what there: CONNECT asks for nothing more.
+pub(crate) fn destination(request: &Request) -> Result<(Host, u16, Option<String>), Refusal> {
+    let wrong = |why: &str| Refusal::malformed(format!("the request is not understood: {why}"));
+    if request.method == "CONNECT" {
+        let (host, port) = Host::parse_with_port(&request.target, None).map_err(wrong)?;
+        // What follows belongs to the tunnel, whatever it calls itself.
+        return match request.framing().map_err(wrong)? {
+            Framing::Empty | Framing::Length(0) => Ok((host, port, None)),
+            _ => Err(wrong("CONNECT has no body")),
+        };
+    }
+    let rest = request.target.strip_prefix("http://");
+    let rest = rest.ok_or_else(|| wrong("ask for http://… here, and use CONNECT for everything else"))?;
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let (host, port) = Host::parse_with_port(authority, Some(80)).map_err(wrong)?;
+    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    Ok((host, port, Some(path)))
 }
 
 impl Ready {
@@ -118,7 +140,12 @@ impl Ready {
                 done = &mut down => done,
                 // The answer may come before all is sent, and is then all that counts.
                 sent = &mut up => match sent {
-                    Ok(_kept_open) => down.await,
+                    Ok((_kept_open, mut client)) => tokio::select! {
+                        done = &mut down => done,
+                        () = left(&mut client, &bytes) => {
+                            Err(Refusal::new(Reason::Unreachable, "nobody waits for the answer any more"))
+                        }
+                    },
                     Err(refusal) => Err(refusal),
                 },
             }
@@ -137,14 +164,36 @@ impl Ready {
     }
 }
 
-/// Returns the other end, which is not closed before the answer is there: some servers take that for a farewell.
+/// Returns when the client has closed its end and then gets nothing any more.
+async fn left<C: AsyncRead + Unpin>(client: &mut Reader<C>, bytes: &Bytes) {
+    if !client.buffered().is_empty() || client.fill().await.unwrap_or(false) {
+        // It goes on talking, to nobody.
+        return std::future::pending().await;
+    }
+    silent(bytes, FAREWELL).await;
+}
+
+/// Returns when no bytes went through for so long.
+async fn silent(bytes: &Bytes, limit: Duration) {
+    let mut before = bytes.sum();
+    loop {
+        tokio::time::sleep(limit).await;
+        let now = bytes.sum();
+        if now == before {
+            return;
+        }
+        before = now;
+    }
+}
+
+/// Returns both other ends. That of the server is not closed before the answer is there: some take that for a farewell.
 async fn upload<C: AsyncRead + Unpin, U: AsyncRead + AsyncWrite + Unpin>(
     request: &Request,
     framing: Framing,
     mut from: Reader<ReadHalf<C>>,
     mut to: WriteHalf<U>,
     bytes: &Bytes,
-) -> Result<WriteHalf<U>, Refusal>
+) -> Result<(WriteHalf<U>, Reader<ReadHalf<C>>), Refusal>
 where
     ReadHalf<C>: AsyncRead + Unpin,
 {
@@ -155,7 +204,7 @@ where
         bytes.sent.fetch_add(out.len() as u64, Ordering::Relaxed);
         // One that does not read on may have answered already; that is heard on the other side.
         if to.write_all(&out).await.is_err() || to.flush().await.is_err() {
-            return Ok(to);
+            return Ok((to, from));
         }
         out.clear();
         let piece = timeout(SILENCE, body.next(&mut from))
@@ -169,9 +218,9 @@ where
                 bytes.sent.fetch_add(out.len() as u64, Ordering::Relaxed);
                 let _ = to.write_all(&out).await;
                 let _ = to.flush().await;
-                return Ok(to);
+                return Ok((to, from));
             }
-            None => return Ok(to),
+            None => return Ok((to, from)),
         }
     }
 }
@@ -266,6 +315,10 @@ impl<W: AsyncWrite + Unpin> Answer<'_, W> {
         if !self.scrubber.is_empty() {
             response.reason = self.scrubber.clean(&response.reason);
             response.headers.values_mut().for_each(|(_, value)| *value = self.scrubber.clean(value));
+            // Names are compared and passed on in letters of any size, so there is no hiding in one.
+            response
+                .headers
+                .retain(|name, value| !self.scrubber.finds(&[name.as_bytes(), b": ", value].concat()));
         }
     }
 }
@@ -307,17 +360,21 @@ where
 {
     let (a_read, a_write) = split(a);
     let (b_read, b_write) = split(b);
-    let out = pump(a_read, b_write, ahead, &bytes.sent);
-    let back = pump(b_read, a_write, Vec::new(), &bytes.received);
+    let ended = Notify::new();
+    let out = async {
+        let done = pump(a_read, b_write, ahead, &bytes.sent).await;
+        ended.notify_one();
+        done
+    };
+    let back = async {
+        let done = pump(b_read, a_write, Vec::new(), &bytes.received).await;
+        ended.notify_one();
+        done
+    };
     let watch = async {
-        let mut before = bytes.sum();
-        loop {
-            tokio::time::sleep(SILENCE).await;
-            let now = bytes.sum();
-            if now == before {
-                return;
-            }
-            before = now;
+        tokio::select! {
+            () = silent(bytes, SILENCE) => {}
+            () = ended.notified() => silent(bytes, FAREWELL).await,
         }
     };
     tokio::select! {
@@ -348,5 +405,70 @@ async fn pump<A: AsyncRead + AsyncWrite, B: AsyncRead + AsyncWrite>(
         if filled == 0 {
             return to.shutdown().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{io::duplex, time::Instant};
+
+    use super::*;
+    use crate::{Ceiling, Log, Mode, Policy};
+
+    /// A client that asks and leaves, and a server that never says a word: how long that is held.
+    async fn held(exchanged: bool, leaves: bool) -> Duration {
+        let (mut client, ours) = duplex(1 << 10);
+        let (upstream, mut server) = duplex(1 << 10);
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
+        if leaves {
+            client.shutdown().await.unwrap();
+        }
+        let (began, log, totals) = (Instant::now(), Log::new("test"), Default::default());
+        let mut trail = Trail::new(&log, &totals, "http");
+        if exchanged {
+            let mut ours = Reader::new(ours);
+            let request = read_request(&mut ours).await.unwrap().unwrap();
+            let host = Host::parse("a.test").unwrap();
+            let ceiling = Ceiling { max: Mode::Open, ..Ceiling::default() };
+            let grant = ceiling.judge(&Policy { mode: Mode::Open, allow: None }, &host, 80).unwrap();
+            let ready = Ready::new(request, "/", (&host, 80), &grant, &[], &mut trail).unwrap();
+            assert_eq!(
+                ready.exchange(ours, upstream, &mut trail).await.unwrap_err().reason,
+                Reason::Unreachable
+            );
+        } else {
+            assert!(relay(ours, upstream, Vec::new(), &trail.bytes).await.is_err());
+        }
+        assert!(server.read(&mut [0; 1 << 10]).await.unwrap() > 0, "the request was sent");
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_left_is_not_waited_for() {
+        for exchanged in [true, false] {
+            assert!(held(exchanged, true).await <= 2 * FAREWELL);
+            assert!(held(exchanged, false).await >= SILENCE);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_said_all_still_hears_a_slow_answer() {
+        let (mut client, ours) = duplex(1 << 10);
+        let (upstream, mut server) = duplex(1 << 10);
+        client.write_all(b"question").await.unwrap();
+        client.shutdown().await.unwrap();
+        let bytes = Bytes::default();
+        let answering = async {
+            for _ in 0..10 {
+                tokio::time::sleep(FAREWELL / 2).await;
+                server.write_all(b"answer").await.unwrap();
+            }
+            drop(server);
+        };
+        let (relayed, ()) = tokio::join!(relay(ours, upstream, Vec::new(), &bytes), answering);
+        relayed.unwrap();
+        let mut heard = Vec::new();
+        client.read_to_end(&mut heard).await.unwrap();
+        assert_eq!(heard.len(), 60);
     }
 }

@@ -28,7 +28,8 @@ impl Hello {
     /// `None` while there is not enough of it.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Self>, Refusal> {
         let wrong = || Refusal::malformed("the TLS hello is malformed");
-        let Some(message) = handshake(bytes)? else {
+        // No more than this counts, however much of it came at once.
+        let Some(message) = handshake(&bytes[..bytes.len().min(MAX_HELLO)])? else {
             return if bytes.len() < MAX_HELLO { Ok(None) } else { Err(wrong()) };
         };
         Self::from_message(&message).map(Some).ok_or_else(wrong)
@@ -150,7 +151,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// What rustls really sends.
-    fn real(name: &str) -> Vec<u8> {
+    pub(crate) fn real(name: &str) -> Vec<u8> {
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
@@ -163,7 +164,7 @@ pub(crate) mod tests {
         bytes
     }
 
-    fn with_extensions(extensions: &[(u16, &[u8])]) -> Vec<u8> {
+    pub(crate) fn with_extensions(extensions: &[(u16, &[u8])]) -> Vec<u8> {
         let mut all = Vec::new();
         for (kind, body) in extensions {
             all.extend(kind.to_be_bytes());
@@ -193,7 +194,7 @@ pub(crate) mod tests {
     }
 
     /// The message in records of so many bytes.
-    fn records(message: &[u8], size: usize) -> Vec<u8> {
+    pub(crate) fn records(message: &[u8], size: usize) -> Vec<u8> {
         let mut handshake = vec![CLIENT_HELLO];
         handshake.extend(&(message.len() as u32).to_be_bytes()[1..]);
         handshake.extend(message);
@@ -202,7 +203,7 @@ pub(crate) mod tests {
         handshake.chunks(size).flat_map(record).collect()
     }
 
-    fn name_list(name: &[u8]) -> Vec<u8> {
+    pub(crate) fn name_list(name: &[u8]) -> Vec<u8> {
         let size = (name.len() as u16).to_be_bytes();
         let length = (name.len() as u16 + 3).to_be_bytes();
         [&length[..], &[0], &size, name].concat()
@@ -265,6 +266,15 @@ pub(crate) mod tests {
         for end in 0..pieces.len() {
             assert_eq!(Hello::parse(&pieces[..end]), Ok(None), "{end}");
         }
+    }
+
+    #[test]
+    fn one_that_is_too_long_is_refused_even_if_it_is_there_at_once() {
+        let padding = [0; MAX_HELLO - 200];
+        let whole = with_extensions(&[(SERVER_NAME, &name_list(b"a.test")), (21, &padding)]);
+        assert!(Hello::parse(&whole).is_ok_and(|hello| hello.is_some()));
+        // The same in many records has more bytes.
+        assert!(Hello::parse(&records(&whole[9..], 50)).is_err());
     }
 
     proptest! {

@@ -28,4 +28,6 @@ pub use refusal::Reason;
 pub use secret::Secret;
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

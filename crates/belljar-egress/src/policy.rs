@@ -80,7 +80,8 @@ impl FromStr for Rule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |why: &str| format!("{:?} is no rule: {why}", text.chars().take(100).collect::<String>());
+        let short = |text: &str| text.chars().take(100).collect::<String>();
+        let wrong = |why: &str| format!("{:?} is no rule: {why}", short(text));
         if text.len() > MAX_RULE {
             return Err(wrong("it is too long"));
         }
@@ -106,7 +107,7 @@ impl FromStr for Rule {
         let known = |method: &str| METHODS.contains(&method).then(|| method.to_owned());
         let methods = words.map(|word| {
             known(&word.to_ascii_uppercase())
-                .ok_or_else(|| wrong(&format!("{word:?} is not one of {}", METHODS.join(", "))))
+                .ok_or_else(|| wrong(&format!("{:?} is not one of {}", short(word), METHODS.join(", "))))
         });
         Ok(Self { pattern, ports, methods: methods.collect::<Result<_, _>>()? })
     }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Authority, Ceiling, Log, Mode, Policy, Secret, Totals, Traffic, authority,
     dial::{self, Resolve, System},
-    exchange::{self, HEAD_LIMIT, Ready, read_request, refuse, relay},
+    exchange::{self, HEAD_LIMIT, Ready, destination, read_request, refuse, relay},
     hello::{self, Hello},
     host::Host,
     http::Reader,
@@ -285,28 +285,16 @@ impl Way {
             Ok(Some(request)) => Ok(request),
             Err(refusal) => Err(refusal),
         };
-        let wrong = |why: &str| Refusal::malformed(format!("the request is not understood: {why}"));
         let asked = async {
             let request = request?;
             trail.note(|record| record.method = Some(request.method.clone()));
             if request.method == "CONNECT" {
                 trail.note(|record| record.kind = "connect");
-                let (host, port) = Host::parse_with_port(&request.target, None).map_err(wrong)?;
-                return Ok((self.reach(host, port, &mut trail).await?, None));
             }
-            let rest = request
-                .target
-                .strip_prefix("http://")
-                .ok_or_else(|| wrong("ask for http://… here, and use CONNECT for everything else"))?;
-            let end = rest.find(['/', '?']).unwrap_or(rest.len());
-            let (host, port) = Host::parse_with_port(&rest[..end], Some(80)).map_err(wrong)?;
+            let (host, port, path) = destination(&request)?;
+            let Some(path) = path else { return Ok((self.reach(host, port, &mut trail).await?, None)) };
             trail.note(|record| record.to = format!("{host}:{port}"));
             self.check_plain(&host)?;
-            let path = if rest[end..].starts_with('/') {
-                rest[end..].to_owned()
-            } else {
-                format!("/{}", &rest[end..])
-            };
             // Before anybody is called: a request that is not understood goes nowhere.
             let grant = self.gateway.ceiling.judge(&self.policy, &host, port)?;
             let ready = Ready::new(request, &path, (&host, port), &grant, &[], &mut trail)?;

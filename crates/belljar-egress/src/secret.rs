@@ -194,6 +194,12 @@ impl Scrubber {
         out
     }
 
+    /// Whether one of them is in there, in letters of any size.
+    pub(crate) fn finds(&self, text: &[u8]) -> bool {
+        let is_in = |needle: &[u8]| text.windows(needle.len()).any(|part| part.eq_ignore_ascii_case(needle));
+        self.needles.iter().any(|(needle, _)| is_in(needle))
+    }
+
     /// The same for a text that is there at once.
     pub(crate) fn clean(&self, text: &[u8]) -> Vec<u8> {
         let mut whole = Self { needles: self.needles.clone(), longest: self.longest, pending: text.to_vec() };

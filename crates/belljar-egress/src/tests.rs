@@ -365,6 +365,10 @@ async fn requests_that_can_be_read_in_two_ways_go_nowhere() {
         );
         assert!(rig.raw(&request).await.starts_with("HTTP/1.1 400 "), "{headers:?}");
     }
+    for headers in ["Content-Length: 4\r\n", "Transfer-Encoding: chunked\r\n"] {
+        let tunnel = format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{headers}\r\n");
+        assert!(rig.raw(&tunnel).await.starts_with("HTTP/1.1 400 "), "{headers:?}");
+    }
     let other = format!("GET http://{place}/ HTTP/1.1\r\nHost: evil.test\r\n\r\n");
     assert!(rig.raw(&other).await.starts_with("HTTP/1.1 403 "));
     assert_eq!(upstream.heard(), [""; 0]);

@@ -170,6 +170,14 @@ impl SandboxService {
         let (store, whose, began) = (self.settings.volumes.clone(), caller.clone(), Instant::now());
         let look = tokio::task::spawn_blocking(move || (store.used(&whose), store.free()));
         let Ok((used, free)) = look.await else { return Verdict::Idle };
+        let used = match used {
+            Ok(used) => used,
+            // Nobody's doing, and nobody's loss: it is looked at again.
+            Err(error) => {
+                tracing::warn!("the volume of a caller cannot be looked at: {error}");
+                return Verdict::Idle;
+            }
+        };
         watched.looked = Some((Instant::now(), began.elapsed()));
         let before = std::mem::replace(&mut watched.volume, used.unwrap_or(u64::MAX));
         let works = cpu > AT_REST || self.ledger.is_running(caller);

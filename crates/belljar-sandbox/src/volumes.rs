@@ -142,52 +142,69 @@ impl VolumeStore {
         Some(self.directory.as_ref()?.join(name))
     }
 
-    /// Bytes that a caller's volume takes up; `None` when that cannot be told. Its content is the caller's doing: no link
-    /// is followed, and no name of it is ever part of a path.
-    pub(crate) fn used(&self, caller: &Caller) -> Option<u64> {
-        let Some(path) = self.of(caller) else { return Some(0) };
+    /// Bytes that a caller's volume takes up; `None` when there is too much to tell, an error when we have nothing to look
+    /// with. Its content is the caller's doing: no link is followed, and no name of it is ever part of a path.
+    pub(crate) fn used(&self, caller: &Caller) -> io::Result<Option<u64>> {
+        let Some(path) = self.of(caller) else { return Ok(Some(0)) };
         let top = match open(path, DIRECTORY, Mode::empty()) {
             Ok(top) => top,
-            Err(Errno::NOENT) => return Some(0),
-            Err(_) => return None,
+            Err(Errno::NOENT) => return Ok(Some(0)),
+            Err(e) => return cannot_tell(e),
         };
         let mut used = 0;
         let mut files = 0;
         // Entered, and not yet left: as many as the tree is deep.
-        let mut entered = vec![Dir::new(top).ok()?];
+        let mut entered = match Dir::new(top) {
+            Ok(top) => vec![top],
+            Err(e) => return cannot_tell(e),
+        };
         while let Some(directory) = entered.last_mut() {
             let Some(entry) = directory.read() else {
                 entered.pop();
                 continue;
             };
-            let entry = entry.ok()?;
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(e) => return cannot_tell(e),
+            };
             let name = entry.file_name();
             if name == c"." || name == c".." {
                 continue;
             }
             files += 1;
-            let here = directory.fd().ok()?;
+            let here = match directory.fd() {
+                Ok(here) => here,
+                Err(e) => return cannot_tell(e),
+            };
             let Ok(stat) = statat(here, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             used += (stat.st_blocks as u64).saturating_mul(512);
             if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-                match enter(here, name) {
-                    Ok(inner) => entered.push(Dir::new(inner).ok()?),
+                match enter(here, name).and_then(Dir::new) {
+                    Ok(inner) => entered.push(inner),
                     // It was removed, or replaced, just now.
                     Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-                    Err(_) => return None,
+                    Err(e) => return cannot_tell(e),
                 }
             }
             if files > MAX_FILES || entered.len() > MAX_DEPTH {
-                return None;
+                return Ok(None);
             }
         }
-        Some(used)
+        Ok(Some(used))
     }
 
     /// Bytes that are free where volumes are.
     pub(crate) fn free(&self) -> u64 {
         let stat = self.directory.as_ref().and_then(|directory| statvfs(directory).ok());
         stat.map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+/// What a caller did counts against it; that this process has run out of something does not.
+fn cannot_tell(why: Errno) -> io::Result<Option<u64>> {
+    match why {
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => Err(why.into()),
+        _ => Ok(None),
     }
 }
 
@@ -350,10 +367,10 @@ mod tests {
         fs::create_dir(of(&ann).join("d")).unwrap();
         fs::write(of(&ann).join("d/f"), vec![1; 100_000]).unwrap();
         std::os::unix::fs::symlink("/usr", of(&ann).join("d/usr")).unwrap();
-        let used = store.used(&ann).unwrap();
+        let used = store.used(&ann).unwrap().unwrap();
         assert!((100_000..200_000).contains(&used), "{used}");
-        assert!(store.used(&bob).unwrap() < 10_000);
-        assert_eq!(store.used(&Caller::new("nobody yet")), Some(0));
+        assert!(store.used(&bob).unwrap().unwrap() < 10_000);
+        assert_eq!(store.used(&Caller::new("nobody yet")).unwrap(), Some(0));
     }
 
     #[test]
@@ -365,8 +382,9 @@ mod tests {
         for n in 0..2000 {
             fs::create_dir(volume.join(n.to_string())).unwrap();
         }
-        assert!(store.used(&ann).is_some());
+        assert!(store.used(&ann).unwrap().is_some());
         fs::create_dir_all(volume.join("x/".repeat(MAX_DEPTH + 1))).unwrap();
-        assert_eq!(store.used(&ann), None);
+        assert_eq!(store.used(&ann).unwrap(), None);
+        assert!(cannot_tell(Errno::MFILE).is_err() && cannot_tell(Errno::ACCESS).is_ok());
     }
 }

@@ -89,7 +89,7 @@ impl Response {
         let (status, reason) = line[9..].split_at_checked(3).ok_or("it has no status")?;
         let status = std::str::from_utf8(status).ok().filter(|s| s.bytes().all(|b| b.is_ascii_digit()));
         let status = status.and_then(|s| s.parse().ok()).filter(|s| (100..600).contains(s));
-        if !(reason.is_empty() || reason[0] == b' ') {
+        if !(reason.is_empty() || reason[0] == b' ') || reason.iter().any(is_control) {
             return Err("its status line is none");
         }
         let headers = Headers::parse(headers)?;
@@ -135,6 +135,19 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
+/// What no line has: some programs end one there, and some do not.
+fn is_control(byte: &u8) -> bool {
+    (*byte < 0x20 && *byte != b'\t') || *byte == 0x7f
+}
+
+/// Without the blanks around it. Form feeds, which ASCII calls blank too, are none here.
+fn trimmed(value: &[u8]) -> &[u8] {
+    let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let Some(start) = value.iter().position(|byte| !blank(byte)) else { return &[] };
+    let end = value.iter().rposition(|byte| !blank(byte)).map_or(start, |last| last + 1);
+    &value[start..end]
+}
+
 impl Headers {
     fn parse(lines: &[u8]) -> Result<Self> {
         let mut headers = Vec::new();
@@ -144,12 +157,12 @@ impl Headers {
             let line = &rest[..end];
             rest = rest.get(end + 2..).unwrap_or_default();
             let colon = line.iter().position(|b| *b == b':').ok_or("a header has no colon")?;
-            let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+            let (name, value) = (&line[..colon], trimmed(&line[colon + 1..]));
             // No blank before the colon, and no line that continues the one before.
             if name.is_empty() || !name.iter().copied().all(is_token) {
                 return Err("the name of a header is none");
             }
-            if value.iter().any(|b| (*b < 0x20 && *b != b'\t') || *b == 0x7f) {
+            if value.iter().any(is_control) {
                 return Err("a header contains a control character");
             }
             if headers.len() == MAX_HEADERS {
@@ -170,6 +183,10 @@ impl Headers {
 
     pub(crate) fn remove(&mut self, name: &str) {
         self.0.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
+    }
+
+    pub(crate) fn retain(&mut self, keep: impl Fn(&str, &[u8]) -> bool) {
+        self.0.retain(|(name, value)| keep(name, value));
     }
 
     pub(crate) fn set(&mut self, name: &str, value: &str) {

@@ -69,6 +69,8 @@ fn smuggling_with_odd_lines_is_refused() {
         head("X\r\n"),
         head(": empty\r\n"),
         head("X: a\0b\r\n"),
+        head("Content-Length: \x0c5\r\n"),
+        head("Content-Length: 5\x0b\r\n"),
         head("Host: b.test\r\n"),
         "GET /a HTTP/1.1\r\n\r\n".into(),
         "GET  /a HTTP/1.1\r\nHost: a\r\n\r\n".into(),
@@ -136,6 +138,7 @@ fn a_response_is_understood() {
         "HTTP/1.1 20 OK\r\n\r\n",
         "HTTP/1.1 2000 OK\r\n\r\n",
         "HTTP/1.1 999 X\r\n\r\n",
+        "HTTP/1.1 200 O\x03K\r\n\r\n",
     ] {
         assert!(Response::parse(bad.as_bytes()).is_err(), "{bad:?}");
     }

@@ -59,3 +59,14 @@ async fn an_answer_that_cannot_be_searched_is_not_passed_on() {
     let answer = rig.https(&place, "a.test", &rig.authority, &request).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 403 ") && !answer.contains("hello"), "{answer}");
 }
+
+#[tokio::test]
+async fn a_secret_does_not_come_back_as_the_name_of_a_header() {
+    let named = "HTTP/1.1 200 OK\r\nThe-Real-Token-0123: 1\r\nX-Kept: yes\r\nContent-Length: 0\r\n\r\n";
+    let upstream = Upstream::start(true, named).await;
+    let rig = Rig::new(&upstream, &["a.test"], None, &["TOKEN=a.test:PORT/Authorization"]);
+    let place = format!("a.test:{}", upstream.port);
+    let request = format!("GET / HTTP/1.1\r\nHost: {place}\r\n\r\n");
+    let answer = rig.https(&place, "a.test", &rig.authority, &request).await.unwrap();
+    assert!(answer.contains("X-Kept: yes") && !answer.to_lowercase().contains(VALUE), "{answer}");
+}

@@ -12,6 +12,8 @@ use crate::mcp::lines::{self, Line, MAX_LINE};
 /// Where the names of servers that we cannot connect to are put; see [`unknown_servers`].
 const UNKNOWN: &str = "belljar/unknownServers";
 const MAX_SERVERS: usize = 64;
+/// Of what a parser says, in bytes.
+const MAX_REASON: usize = 500;
 
 pub(crate) fn transport<R, W>(
     reader: R,
@@ -108,18 +110,35 @@ fn discreet(line: String) -> String {
 
 /// What a parser says, but for what it quotes from its input.
 fn without_values(reason: &str) -> String {
-    let mut quoted = false;
+    let reason = without_names(reason);
+    let (mut quoted, mut escaped) = (false, false);
     let mut kept = String::new();
-    for character in reason.chars().take(500) {
+    for character in reason.chars() {
+        if kept.len() > MAX_REASON {
+            break;
+        }
         match (character, quoted) {
             ('"', false) => kept.push('…'),
-            ('"', true) => {}
             (other, false) => kept.push(other),
             _ => {}
         }
-        quoted ^= character == '"';
+        quoted ^= character == '"' && !escaped;
+        escaped = quoted && character == '\\' && !escaped;
     }
     kept
+}
+
+/// A name that the parser did not expect is a part of its input too; those that it did expect are not.
+fn without_names(reason: &str) -> String {
+    let name = ["unknown variant `", "unknown field `"]
+        .iter()
+        .find_map(|before| Some(reason.find(before)? + before.len()))
+        .filter(|at| !reason[..*at].contains('"'));
+    let Some(from) = name else { return reason.to_owned() };
+    let ends =
+        ["`, expected ", "`, there are no "].iter().filter_map(|after| reason[from..].rfind(after)).max();
+    let rest = ends.map(|end| &reason[from + end + 1..]).unwrap_or_default();
+    format!("{}…{rest}", &reason[..from - 1])
 }
 
 #[cfg(test)]
@@ -155,5 +174,89 @@ mod tests {
         assert!(!discreet(parse.to_string()).contains("hunter2"));
         let result = json!({"result": {"data": "\"error\""}}).to_string();
         assert_eq!(discreet(result.clone()), result);
+    }
+
+    #[test]
+    fn what_is_quoted_within_a_value_is_a_part_of_it() {
+        let error = serde_json::from_value::<u8>(json!("a \"hunter2\" b")).unwrap_err().to_string();
+        assert_eq!(without_values(&error), "invalid type: string …, expected u8");
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Strict {
+        #[serde(rename = "known")]
+        _known: Option<Kind>,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    enum Kind {
+        One,
+    }
+
+    /// Whatever an editor sends: servers are sorted out and nothing else is changed; whatever the library says about it,
+    /// no value comes back.
+    #[test]
+    fn fuzz_acp_lines() {
+        let seeds: [&[u8]; 4] = [
+            br#"{"id":1,"method":"session/new","params":{"cwd":"/","mcpServers":[{"name":"a","command":"x"},{"name":"b","type":"pigeon"}],"_meta":{"x":1}}}"#,
+            br#"{"id":1,"params":{"mcpServers":[],"_meta":7}}"#,
+            br#"{"id":1,"error":{"code":-32602,"message":"Invalid params","data":{"error":"invalid type: string \"hunter2\"","json":{"k":"hunter2"}}}}"#,
+            br#"a "quoted" `value` with \ in it"#,
+        ];
+        belljar_fuzz::fuzz("acp_lines", &seeds, |input| {
+            let text = String::from_utf8_lossy(input).replace('\n', " ");
+            let admitted = admit(&text);
+            assert!(!admitted.contains('\n'));
+            let (before, after) =
+                (serde_json::from_str::<Value>(&text).ok(), serde_json::from_str::<Value>(&admitted).ok());
+            let shape = match (before, after) {
+                (Some(mut before), Some(mut after)) => {
+                    let servers = after.pointer("/params/mcpServers").and_then(Value::as_array).cloned();
+                    let known = ["stdio", "http", "sse"];
+                    let kind = |server: &Value| {
+                        server.get("type").and_then(Value::as_str).is_none_or(|kind| known.contains(&kind))
+                    };
+                    let servers = servers.unwrap_or_default();
+                    assert!(servers.len() <= MAX_SERVERS && servers.iter().all(kind), "{admitted}");
+                    for message in [&mut before, &mut after] {
+                        if let Some(params) = message.get_mut("params").and_then(Value::as_object_mut) {
+                            params.retain(|name, _| !["mcpServers", "_meta"].contains(&name.as_str()));
+                        }
+                    }
+                    assert_eq!(before, after, "more than the servers was changed");
+                    1 + servers.len().min(3)
+                }
+                (None, after) => {
+                    assert!(after.is_none() && admitted == text);
+                    0
+                }
+                (Some(_), None) => panic!("{admitted} is no message any more"),
+            };
+            // Errors about it, as the library makes them.
+            let told = |error: serde_json::Error, data: Value| {
+                let line = json!({"id": 1, "error": {"code": -32602, "message": "Invalid params", "data": {
+                    "error": error.to_string(), "json": data}}});
+                discreet(line.to_string())
+            };
+            let number = told(serde_json::from_value::<u8>(json!(text)).unwrap_err(), json!({"key": text}));
+            assert_eq!(number, told(serde_json::from_value::<u8>(json!("x")).unwrap_err(), Value::Null));
+            if text != "One" && text != "known" {
+                for name in ["x", &text] {
+                    let variant = serde_json::from_value::<Kind>(json!(name)).unwrap_err();
+                    let field = serde_json::from_value::<Strict>(json!({ name: 1 })).unwrap_err();
+                    let shown = (told(variant, json!(name)), told(field, json!([name])));
+                    assert!(shown.0.contains("unknown variant …, expected `One`"), "{}", shown.0);
+                    assert!(shown.1.contains("unknown field …, expected `known`"), "{}", shown.1);
+                }
+            }
+            // One that came as a line.
+            let data =
+                json!({"id": 1, "error": {"code": -32700, "message": "Parse error", "data": {"line": text}}});
+            assert!(!discreet(data.to_string()).contains("data"));
+            let told = ['"', '\\', '`', '{'].map(|c| text.matches(c).count().min(3));
+            let said = discreet(text.clone());
+            belljar_fuzz::mark((shape, admitted == text, said == text, told, text.len().min(600) / 100))
+        });
     }
 }

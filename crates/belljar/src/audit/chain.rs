@@ -28,7 +28,10 @@ impl Link {
 
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (seq, hash) = text.trim_end().split_once(' ')?;
-        Some(Self { seq: seq.parse().ok()?, hash: Some(hash).filter(|hash| is_hash(hash))?.to_owned() })
+        Some(Self {
+            seq: seq.parse().ok().filter(can_go_on)?,
+            hash: Some(hash).filter(|hash| is_hash(hash))?.to_owned(),
+        })
     }
 }
 
@@ -46,6 +49,11 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
 
 pub(crate) fn is_hash(text: &str) -> bool {
     text.len() == HEX && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+/// There is a number after it.
+fn can_go_on(seq: &u64) -> bool {
+    *seq < u64::MAX
 }
 
 /// The line that follows `last`, without its line break.
@@ -77,7 +85,7 @@ pub(crate) fn open(line: &[u8]) -> Result<Record, &'static str> {
     let mut fields: Map<String, Value> =
         serde_json::from_slice(line).map_err(|_| "has a hash but is no JSON object")?;
     fields.remove("hash");
-    let seq = fields.remove("seq").and_then(|seq| seq.as_u64());
+    let seq = fields.remove("seq").and_then(|seq| seq.as_u64()).filter(can_go_on);
     let prev = fields.remove("prev").and_then(|prev| Some(prev.as_str()?.to_owned()));
     let (Some(seq), Some(prev)) = (seq, prev) else { return Err("has no number, or no predecessor") };
     Ok(Record { link: Link { seq, hash: hash.to_owned() }, prev, fields })

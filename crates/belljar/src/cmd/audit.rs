@@ -104,7 +104,7 @@ fn tail(config: &Config, arguments: &TailArguments) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a person wants to see first. Values are shown as JSON, so nothing in them moves the cursor.
+/// What a person wants to see first. Whoever forged a record cannot move the cursor with it.
 pub(crate) fn one_line(record: &chain::Record) -> String {
     let field = |name: &str| record.fields.get(name);
     let time = field("time").and_then(Value::as_str).unwrap_or("-");
@@ -115,7 +115,8 @@ pub(crate) fn one_line(record: &chain::Record) -> String {
             let _ = write!(line, " {name}={}", text(Some(value)));
         }
     }
-    line.trim_end().to_owned()
+    let quiet = |c: char| if "\"'\\".contains(c) { c.into() } else { c.escape_debug().to_string() };
+    line.trim_end().chars().map(quiet).collect()
 }
 
 fn text(value: Option<&Value>) -> String {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use toml::Spanned;
 
-use super::{problems::Check, template::Template};
+use super::{file, problems::Check, template::Template};
 
 const TYPES: [&str; 6] = ["string", "integer", "number", "boolean", "array", "object"];
 const MAX_PARAMETERS: usize = 100;
@@ -105,7 +105,7 @@ fn property(name: &str, schema: &toml::Value) -> Result<Value, String> {
             "{name:?} cannot be the name of a parameter: letters, digits, _ and -, at most 64"
         ));
     }
-    let schema = serde_json::to_value(schema).map_err(|error| error.to_string())?;
+    let schema = file::json(schema);
     let kind = schema.get("type").and_then(Value::as_str).unwrap_or_default();
     if !TYPES.contains(&kind) {
         return Err(format!("the parameter {name:?} needs a type: one of {}", TYPES.join(", ")));

@@ -171,7 +171,7 @@ fn conditional(table: toml::Table, parameters: &Parameters) -> Result<Word, Stri
     if !parameters.has(&entry.parameter) {
         return Err(parameters.unknown(&entry.parameter));
     }
-    let is = entry.is.map(serde_json::to_value).transpose().map_err(|error| error.to_string())?;
+    let is = entry.is.as_ref().map(file::json);
     let argv = entry.argv.iter().map(|text| one(text, parameters)).collect::<Result<_, _>>()?;
     Ok(Word::If { parameter: entry.parameter, is, argv })
 }

@@ -211,6 +211,19 @@ pub(super) struct PromptArgument {
     pub(super) required: bool,
 }
 
+/// JSON has no dates, and no numbers that are none: the first become texts, the others nothing.
+pub(super) fn json(value: &Value) -> serde_json::Value {
+    match value {
+        Value::String(text) => text.as_str().into(),
+        Value::Integer(number) => (*number).into(),
+        Value::Float(number) => (*number).into(),
+        Value::Boolean(is) => (*is).into(),
+        Value::Datetime(at) => at.to_string().into(),
+        Value::Array(values) => values.iter().map(json).collect(),
+        Value::Table(table) => table.iter().map(|(name, value)| (name.clone(), json(value))).collect(),
+    }
+}
+
 fn get() -> Spanned<String> {
     Spanned::new(0..0, "GET".to_owned())
 }

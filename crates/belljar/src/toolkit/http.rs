@@ -306,7 +306,7 @@ impl Body {
                 };
                 Self::Object(table.iter().map(entry).collect::<Result<_, _>>()?)
             }
-            other => Self::Value(serde_json::to_value(other).map_err(|error| error.to_string())?),
+            other => Self::Value(file::json(other)),
         })
     }
 

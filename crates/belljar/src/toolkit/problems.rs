@@ -4,6 +4,11 @@ use std::{fmt, ops::Range};
 
 use toml::Spanned;
 
+/// A message may repeat what stands in the file, but not all of it.
+const MAX_MESSAGE: usize = 500;
+/// Nobody mends more than that at once.
+const MAX_PROBLEMS: usize = 40;
+
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Problems {
     /// As the user knows it.
@@ -13,13 +18,18 @@ pub(crate) struct Problems {
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (line, message)) in self.found.iter().enumerate() {
+        for (index, (line, message)) in self.found.iter().take(MAX_PROBLEMS).enumerate() {
             if index > 0 {
                 f.write_str("\n")?;
             }
             write!(f, "{}:{line}: {message}", self.file)?;
         }
-        Ok(())
+        match self.found.get(MAX_PROBLEMS) {
+            Some((line, _)) => {
+                write!(f, "\n{}:{line}: and {} more", self.file, self.found.len() - MAX_PROBLEMS)
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -38,7 +48,14 @@ impl<'a> Check<'a> {
 
     pub(super) fn add(&mut self, span: Range<usize>, message: impl Into<String>) {
         let before = self.text.get(..span.start).unwrap_or_default();
-        self.problems.found.push((before.matches('\n').count() + 1, message.into()));
+        // One line, whatever it repeats from the file.
+        let shown = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.into() };
+        let mut message: String = message.into().chars().map(shown).collect();
+        if message.len() > MAX_MESSAGE {
+            message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+            message.push('…');
+        }
+        self.problems.found.push((before.matches('\n').count() + 1, message));
     }
 
     pub(super) fn at<T>(&mut self, place: &Spanned<T>, message: impl Into<String>) {

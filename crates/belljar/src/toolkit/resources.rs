@@ -45,8 +45,7 @@ impl Resource {
         let source = if let Some(text) = text {
             Source::Text(text.clone())
         } else if let Some(value) = json {
-            let value = serde_json::to_value(value).unwrap_or_default();
-            Source::Text(format!("{:#}", resolved(value, environment)))
+            Source::Text(format!("{:#}", resolved(file::json(value), environment)))
         } else if let Some(query) = query {
             let Some(database) = database else {
                 check.at(query, "a query needs a [database] with a url");

@@ -99,6 +99,20 @@ fn problems_have_lines() {
 }
 
 #[test]
+fn a_file_full_of_problems_does_not_fill_the_screen() {
+    let many = "[[tool]]\nname = 'a b'\ndescription = ''\n".repeat(60);
+    let told = refusal(&format!("name = '{}'\n{many}", " ".repeat(9000)));
+    assert_eq!(told.lines().count(), 41);
+    assert!(told.lines().all(|line| line.len() < 600), "{told}");
+    assert_eq!(told.lines().last(), Some("own.toml:42: and 140 more"));
+    let odd = "name = 'own'\n[[prompt]]\nname = 'p'\ntext = \"{a:\\nb}\"";
+    assert_eq!(
+        refusal(odd),
+        r#"own.toml:4: {a:\nb}: the number of segments must be from 1 to 16, not "\nb""#
+    );
+}
+
+#[test]
 fn a_file_of_another_form_is_refused_at_its_line() {
     let refusals = [
         "name = 'own'\n[[tool]\nname = 'x'",
@@ -133,4 +147,83 @@ async fn resources_are_read() {
         all.push(format!("{} ({})\n{}", resource.uri, resource.mime, resource.read().await.unwrap()));
     }
     insta::assert_snapshot!(all.join("\n\n"));
+}
+
+#[tokio::test]
+async fn a_date_is_a_text_in_json() {
+    let text = "name = 'own'\n[[resource]]\nuri = 'x://y'\nname = 'z'\njson = { since = 2026-01-02, n = [1.5, nan, true] }";
+    let toolkit = check::toolkit("own.toml", text, &nothing, &options()).unwrap_or_else(|e| panic!("{e}"));
+    let read = toolkit.resources[0].read().await.unwrap();
+    let value: serde_json::Value = serde_json::from_str(&read).unwrap();
+    assert_eq!(value, json!({ "since": "2026-01-02", "n": [1.5, null, true] }));
+}
+
+/// What a person wrote, or a download left half: a toolkit that is the same each time, or a few lines on what is wrong.
+#[test]
+fn fuzz_toolkits() {
+    const SECRET: &str = "s3cret-value-0123";
+    let environment = |name: &str| match name {
+        "TOKEN" => Some(SECRET.to_owned()),
+        "URL" => Some(format!("https://me:{SECRET}@db.test:5432/x")),
+        _ => None,
+    };
+    let seeds: Vec<&[u8]> = SHIPPED
+        .iter()
+        .map(|(_, text)| text.as_bytes())
+        .chain([
+            include_str!("wrong.toml").as_bytes(),
+            b"name = 'own'\n[[tool]]\nname = 'x'\ndescription = 'y'\nparameters = { day = { type = 'string', default = 'now' }, at = { type = 'string', examples = [2026-01-02] } }\ncommand = { argv = ['date', '{day}'] }",
+            b"name = 'own'\n[database]\nurl = 'env:URL'\n[[resource]]\nuri = 'x://y'\nname = 'z'\njson = { since = 2026-01-02, n = 1.5, url = 'env:URL' }",
+            b"name = 'own'\n[service.s]\nbase = 'env:URL'\nheaders = { Authorization = 'Bearer env:TOKEN' }\n[[tool]]\nname = 'x'\ndescription = 'y'\nhttp = { service = 's', path = '/{a:2}' }\nparameters = { a = { type = 'string' } }\nrequired = ['a']",
+        ])
+        .collect();
+    let specs = |toolkit: &Toolkit| {
+        let spec = |tool: &Arc<dyn Tool>| {
+            let spec = tool.spec();
+            json!([spec.name, spec.title, spec.description, spec.input_schema])
+        };
+        let tools: Vec<_> = toolkit.tools.iter().map(spec).collect();
+        let resources: Vec<_> =
+            toolkit.resources.iter().map(|one| json!([one.uri, one.name, one.mime])).collect();
+        let prompts: Vec<_> = toolkit.prompts.iter().map(|one| one.name.clone()).collect();
+        json!([toolkit.name, toolkit.instructions, tools, resources, prompts]).to_string()
+    };
+    let options = options();
+    belljar_fuzz::fuzz("toolkits", &seeds, |input| {
+        let text = String::from_utf8_lossy(input);
+        let toolkit = match check::toolkit("own.toml", &text, &environment, &options) {
+            Ok(toolkit) => toolkit,
+            Err(problems) => {
+                let told = problems.to_string();
+                assert!(!told.contains(SECRET), "{told}");
+                assert!(told.len() < 32 << 10, "{} bytes of problems", told.len());
+                for line in told.lines() {
+                    let at = line
+                        .strip_prefix("own.toml:")
+                        .and_then(|rest| rest.split(':').next()?.parse::<usize>().ok());
+                    let at = at.unwrap_or_else(|| panic!("{line:?} does not say where"));
+                    assert!((1..=text.lines().count() + 1).contains(&at) && line.len() < 1000, "{line}");
+                }
+                let first = told
+                    .lines()
+                    .next()
+                    .map(|line| belljar_fuzz::kind(line.split('"').next().unwrap_or_default()));
+                return belljar_fuzz::mark((first, told.lines().count().min(4)));
+            }
+        };
+        let shown = specs(&toolkit);
+        assert!(!shown.contains(SECRET) && !shown.contains("$__toml"), "{shown}");
+        // Written in another way, it is the same.
+        let again = toml::to_string(&toml::from_str::<toml::Table>(&text).unwrap()).unwrap();
+        let again =
+            check::toolkit("own.toml", &again, &environment, &options).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(specs(&again), shown);
+        let registry = Registry::with(&[&toolkit.name], &options, &[toolkit.toolset()]);
+        for prompt in &toolkit.prompts {
+            let _ = prompt.fill(serde_json::Map::new());
+        }
+        let counts =
+            (toolkit.tools.len().min(5), toolkit.resources.len().min(3), toolkit.prompts.len().min(3));
+        belljar_fuzz::mark((counts, registry.is_ok(), shown.len().ilog2()))
+    });
 }
