@@ -28,7 +28,9 @@ pub(super) fn fold(text: &str, also: &str) -> String {
             let _ = match place {
                 _ if turns == 0 || place < 2 * turns || place >= count - turns => writeln!(folded, "{text}"),
                 _ if place == 2 * turns => {
-                    writeln!(folded, "… {} {MARK} {place} above{also}, up to", count - 3 * turns)
+                    let (indent, left_out) =
+                        (&text[..text.len() - text.trim_start().len()], count - 3 * turns);
+                    writeln!(folded, "{indent}… {left_out} {MARK} {place} above{also}, up to")
                 }
                 _ => Ok(()),
             };
@@ -111,7 +113,7 @@ mod tests {
         let mut lines: Vec<String> = Vec::new();
         for line in text.lines() {
             let Some((left_out, rest)) =
-                line.strip_prefix("… ").and_then(|line| line.split_once(" lines left out "))
+                line.trim_start().strip_prefix("… ").and_then(|line| line.split_once(" lines left out "))
             else {
                 lines.push(line.into());
                 continue;
@@ -160,7 +162,7 @@ mod tests {
                 "main:",
                 " [ref_71] button \"Buy Card 0\"",
                 " [ref_72] button \"Buy Card 1\"",
-                "… 17 lines left out that count on like the 2 above, refs too, up to",
+                " … 17 lines left out that count on like the 2 above, refs too, up to",
                 " [ref_90] button \"Buy Card 19\"",
                 "[ref_7] combobox \"Setting 0\" = \"On\" {On | Off}",
                 "[ref_8] textbox \"Setting 1\" = 1",
