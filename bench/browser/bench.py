@@ -77,6 +77,15 @@ def check_folded(belljar, page, lost):
     return unseen
 
 
+def check_counted(belljar):
+    """What a reader has to count must be what is found. Returns how many of ten lines are not."""
+    wrong = 0
+    for line in random.sample(belljar.counted, min(10, len(belljar.counted))):
+        belljar.find(re.search(r'"([^"]*)"', line)[1])
+        wrong += line not in map(str.strip, belljar.text.split("\n"))
+    return wrong
+
+
 def measure(rounds, names, peers):
     port = launch.serve()
     tools = [Belljar(BELLJAR)] + [peer(CACHE, CHROMIUM, port) for peer in peers]
@@ -101,7 +110,7 @@ def measure(rounds, names, peers):
                     if (tool.name, name) not in read:
                         tool.snapshot()
                         gone = missing(tool, PAGES[name])
-                        lost[tool.name, name] = check_folded(tool, PAGES[name], gone) if tool is tools[0] else sum(gone.values())
+                        lost[tool.name, name] = check_folded(tool, PAGES[name], gone) + check_counted(tool) if tool is tools[0] else sum(gone.values())
                         read[tool.name, name] = tool.whole()
                         bare[tool.name, name] = tool.elements()
             print(f"round {number} of {rounds}", file=sys.stderr)

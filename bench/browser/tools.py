@@ -63,6 +63,21 @@ class Mcp:
             self.process.wait()
 
 
+def unfold(text):
+    """Long runs of lines that only count are shown by their ends: `… 17 lines left out that count on like the 2 above`."""
+    lines = []
+    for line in text.split("\n"):
+        found = re.fullmatch(r" *… (\d+) lines left out that count on like the (\d+) above.*, up to", line)
+        if not found:
+            lines.append(line)
+            continue
+        left_out, shown = int(found[1]), int(found[2])
+        for _ in range(left_out):
+            before, last = (re.split(r"(\d+)", lines[-back]) for back in (shown, shown // 2))
+            lines.append("".join(b if a == b else str(2 * int(b) - int(a)) for a, b in zip(before, last, strict=True)))
+    return "\n".join(lines)
+
+
 class Tool:
     """`goto`, `snapshot`, `click` and `type` return seconds; `text` is what the last call gave a model to read."""
 
@@ -122,7 +137,9 @@ class Belljar(Tool):
 
     def snapshot(self):
         took = self.call("browser_snapshot")
-        self.read, self.text = self.text, self.result["structuredContent"]["elements"]
+        elements = self.result["structuredContent"]["elements"]
+        self.read, self.text = self.text, unfold(elements)
+        self.counted = [line.strip() for line in self.text.split("\n") if line not in elements.split("\n")]
         return took
 
     def elements(self):

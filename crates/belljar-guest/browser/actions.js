@@ -59,7 +59,10 @@
     if (!watched.has(root)) {
       watched.set(root, performance.now());
       observer.observe(root, { childList: true, subtree: true, attributes: true, characterData: true });
-      const move = () => { moved = performance.now(); };
+      // What has loaded in a frame is no larger than that.
+      const move = ({ type, target }) => {
+        if (type !== 'load' || dom.type(target) !== 1 || !/^i?frame$/.test(dom.tag(target))) moved = performance.now();
+      };
       for (const event of ['scroll', 'load', 'toggle', 'transitionrun', 'animationstart']) {
         dom.addListener(root, event, move, { capture: true, passive: true });
       }
@@ -341,7 +344,8 @@
       const state = await look(target, mode, attempt, expect);
       const { element, aimed, ...rest } = state;
       if (!state.problem) {
-        const answer = { ...rest, what: describe(element), next: bj.next };
+        // Input that is already on its way is not waited with for words that nobody will read.
+        const answer = { ...rest, ...(expect && mode === 'click' ? {} : { what: describe(element) }), next: bj.next };
         const native = element instanceof HTMLInputElement && (element.type === 'checkbox' || element.type === 'radio');
         if (native) answer.checked = element.checked;
         else if (dom.has(element, 'aria-checked')) answer.checked = dom.attr(element, 'aria-checked') === 'true';

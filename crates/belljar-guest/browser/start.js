@@ -6,14 +6,16 @@
   bj.started = true;
   if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', () => bj.watch(), { once: true });
   else bj.watch();
-  if (window !== top || !globalThis.belljarTold) return;
-  const tell = () => {
-    // A page of usual size is laid out by then, and if it is small the walker has run in it once and is not cold any more, so
-    // that whoever reads it next need not wait for that.
+  // A page of usual size is laid out by then, and if it is small the walker has run in it once and is not cold any more, so
+  // that whoever reads it next need not wait for that.
+  const warmUp = () => {
     const size = bj.dom.all(document, '*').length;
     if (size < 5000) bj.dom.box(bj.dom.html(document));
     if (size < 1500) bj.walk({});
-    belljarTold(bj.whereabouts());
+  };
+  const tell = () => {
+    if (window === top || innerWidth > 2 && innerHeight > 2) warmUp();
+    if (window === top) globalThis.belljarTold?.(bj.whereabouts());
   };
   // Listens last of all, so that what the page does when it is loaded has been done.
   const listen = () => {

@@ -25,6 +25,8 @@ const MAX_ALERTS: u32 = 20;
 /// As large as most screens that pages are made for.
 const WIDTH: u32 = 1280;
 const HEIGHT: u32 = 800;
+/// Where the mouse is said to be when it wakes the browser.
+pub(super) const WAKING: (u32, u32) = (3, 5);
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
@@ -142,16 +144,14 @@ fn page(state: &mut State, cdp: &Cdp, session: &str, name: &str, params: &Value)
     let frame = text(params, "frameId");
     let is_main = frame == tab.target;
     match name {
-        "frameAttached" => {
-            if let Some(frame) = tab.frame(frame) {
-                frame.parent = Some(text(params, "parentFrameId").to_owned());
-                (frame.session, frame.context) = (session.into(), None);
-            }
-        }
+        "frameAttached" => tab.attach_frame(frame, text(params, "parentFrameId"), session),
         // In a swap it goes on in another process.
         "frameDetached" if text(params, "reason") != "swap" => tab.remove_frame(frame),
         "frameNavigated" => {
             note = navigated(tab, session, &params["frame"]);
+            if note.is_some() {
+                wake_input(cdp, session);
+            }
             // Nothing is loaded again, so nothing will be told of it.
             if note.is_some() && text(params, "type") == "BackForwardCacheRestore" {
                 (tab.ready, tab.loaded) = (true, true);
@@ -189,16 +189,29 @@ fn page(state: &mut State, cdp: &Cdp, session: &str, name: &str, params: &Value)
     }
 }
 
+/// The first input to a document makes the browser draw its window anew, which on a large page takes longer than the input
+/// itself. This one is kept from the page, so that it is over before something is done.
+fn wake_input(cdp: &Cdp, session: &str) {
+    let ignore = |ignore: bool| json!({ "ignore": ignore });
+    let (x, y) = WAKING;
+    drop(cdp.send(session, "Input.setIgnoreInputEvents", ignore(true)));
+    drop(cdp.send(session, "Input.dispatchMouseEvent", json!({ "type": "mouseMoved", "x": x, "y": y })));
+    drop(cdp.send(session, "Input.setIgnoreInputEvents", ignore(false)));
+}
+
 fn navigated(tab: &mut Tab, session: &str, frame: &Value) -> Option<String> {
     let id = text(frame, "id");
+    if let Some(parent) = frame["parentId"].as_str()
+        && tab.frames.get(id).is_none_or(|known| known.parent.is_none())
+    {
+        tab.attach_frame(id, parent, session);
+    }
     let known = tab.frame(id)?;
     if known.session != session {
         known.context = None;
         known.session = session.into();
     }
-    if let Some(parent) = frame["parentId"].as_str() {
-        known.parent = Some(parent.into());
-    }
+    known.loader = text(frame, "loaderId").into();
     if id != tab.target {
         return None;
     }

@@ -2,7 +2,10 @@
 
 use belljar_proto::{Browse, Problem};
 
-use super::bench::{click, no_pages, with_browser};
+use super::{
+    bench::{Bench, click, no_pages, with_browser},
+    events::WAKING,
+};
 
 #[test]
 fn a_click_that_would_hit_something_else_is_kept_from_the_page() {
@@ -63,6 +66,96 @@ fn frames_are_shown_where_they_are_whenever_they_came() {
                 .ok(Browse::WaitFor { text: Some("in second".into()), target: None, url: None, idle: true })
                 .await;
         }
+    });
+}
+
+#[test]
+fn frames_of_documents_that_were_left_are_not_looked_for() {
+    let pages = |path: &str| {
+        let frame = |n| format!("<iframe title={n} src=/inside?{n}></iframe>");
+        let body = match path.split_once('?').map_or((path, ""), |(path, n)| (path, n)) {
+            ("/frames", _) => (1..=3).map(frame).collect(),
+            ("/inside", n) => format!("<button>in {n}</button>"),
+            _ => "<p>nothing".into(),
+        };
+        Some(("text/html", format!("<!doctype html>{body}")))
+    };
+    with_browser(pages, async |bench| {
+        let frames = |bench: &Bench| {
+            let live = bench.actor.live.as_ref().unwrap();
+            live.shared.state.borrow().tabs[0].all_frames().len()
+        };
+        for _ in 0..2 {
+            bench.page("/frames").await;
+            let elements = bench.elements().await;
+            assert!((1..=3).all(|n| elements.contains(&format!("button \"in {n}\""))), "{elements}");
+            assert_eq!(frames(bench), 4);
+            bench.page("/other").await;
+            assert_eq!(frames(bench), 1);
+            bench.ok(Browse::Back).await;
+            bench
+                .ok(Browse::WaitFor { text: Some("in 3".into()), target: None, url: None, idle: true })
+                .await;
+            assert_eq!(frames(bench), 4);
+            assert!(bench.elements().await.contains("button \"in 2\""));
+        }
+    });
+}
+
+#[test]
+fn input_that_wakes_the_browser_is_kept_from_the_page() {
+    with_browser(no_pages, async |bench| {
+        let kinds = "mousemove mouseover mouseout pointermove pointerover wheel keydown focus blur";
+        let hear = format!(
+            "<button id=a>A</button><script>const heard = []; for (const kind of '{kinds}'.split(' '))\
+             addEventListener(kind, event => heard.push([kind, event.clientX, event.clientY].join(' ')), true)</script>"
+        );
+        for _ in 0..2 {
+            bench.show(&hear).await;
+            bench.snapshot().await;
+            bench.ok(Browse::WaitFor { text: None, target: None, url: None, idle: true }).await;
+            let (x, y) = WAKING;
+            let heard = bench.value("heard.join()").await;
+            // Chromium itself tells a new page where its mouse was last.
+            assert!(!heard.contains(&format!("{x} {y}")) && !heard.contains("focus"), "{heard}");
+            bench.click("#a").await;
+            let heard = bench.value("heard.join()").await;
+            assert!(heard.contains("mousemove") && heard.contains("focus"), "{heard}");
+        }
+    });
+}
+
+#[test]
+fn what_only_counts_is_left_out_and_can_be_used() {
+    with_browser(no_pages, async |bench| {
+        bench
+            .show(
+                "<main></main><script>for (let n = 0; n < 30; n++) {\
+                 const b = document.querySelector('main').appendChild(document.createElement('button'));\
+                 b.textContent = `Buy ${n}`; b.onclick = () => { document.title = `bought ${n}` } }</script>\
+                 <p>… 90 lines left out that count on like the 2 above, up to</p>",
+            )
+            .await;
+        let snapshot = bench.snapshot().await;
+        assert_eq!(
+            snapshot.elements.unwrap().lines().map(str::trim).collect::<Vec<_>>(),
+            [
+                "main:",
+                "[ref_1] button \"Buy 0\"",
+                "[ref_2] button \"Buy 1\"",
+                "… 27 lines left out that count on like the 2 above, refs too, up to",
+                "[ref_30] button \"Buy 29\"",
+            ]
+        );
+        assert_eq!(snapshot.text.unwrap(), "... 90 lines left out that count on like the 2 above, up to");
+        for n in [7, 28] {
+            let target = format!("ref_{}", n + 1);
+            assert_eq!(bench.click(&target).await.title, format!("bought {n}"));
+        }
+        let find = Browse::Snapshot { max_text: None, find: Some("buy 1".into()), changes: false };
+        let found = bench.ok(find).await.elements.unwrap();
+        assert_eq!(found.lines().count(), 11, "{found}");
+        assert!(found.contains("[ref_18] button \"Buy 17\""), "{found}");
     });
 }
 

@@ -5,6 +5,7 @@ mod actions;
 mod cdp;
 mod element;
 mod events;
+mod fold;
 mod keys;
 mod outputs;
 mod page;

@@ -318,17 +318,7 @@ impl Page {
 
     /// The frames of the tab, the main one first, then as they lie in each other.
     pub(super) fn frames(&self) -> Result<Vec<String>, Problem> {
-        self.tab(|tab| {
-            let mut frames = vec![tab.target.clone()];
-            let mut at = 0;
-            while at < frames.len() {
-                let inside = tab.frames_in(&frames[at]).into_iter();
-                let new: Vec<_> = inside.filter(|id| !frames.contains(id)).collect();
-                frames.extend(new);
-                at += 1;
-            }
-            frames
-        })
+        self.tab(|tab| tab.all_frames())
     }
 
     /// From a point in a frame's viewport to the same in the tab's, where it is scrolled to.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
+    fold::{fold, not_ours},
     page::{MAX_NEW_REFS, Page, refused},
     text::{line_of, lines, said, without_refs},
 };
@@ -98,7 +99,10 @@ pub(super) async fn snapshot(
     };
     let main = page.main()?;
     joined.add(page, &main, 0).await?;
-    let Joined { mut text, mut elements, cut, .. } = joined;
+    let Joined { mut text, mut elements, cut, find, .. } = joined;
+    if find.is_none() {
+        (text, elements) = (fold(&text, ""), fold(&elements, ", refs too"));
+    }
     text.truncate(text.floor_char_boundary(MAX_BROWSED_TEXT));
     elements.truncate(elements.floor_char_boundary(MAX_BROWSED_TEXT));
     Ok(Browsed {
@@ -202,13 +206,13 @@ impl Joined {
             Some(rest) if number > 0 => (prefix.as_str(), rest),
             _ => ("", line),
         };
-        let rest = without_refs(&line_of(rest, MAX_ELEMENT_LINE));
+        let rest = not_ours(without_refs(&line_of(rest, MAX_ELEMENT_LINE)));
         // Writing to a string cannot fail.
         let _ = writeln!(self.elements, "{:indent$}{prefix}{rest}", "", indent = indent.min(20));
     }
 
     fn push_text(&mut self, line: &str) {
-        let line = without_refs(&line_of(line, 4 * MAX_ELEMENT_LINE));
+        let line = not_ours(without_refs(&line_of(line, 4 * MAX_ELEMENT_LINE)));
         self.text_left = self.text_left.saturating_sub(line.chars().count() as u32 + 1);
         self.text.push_str(&line);
         self.text.push('\n');

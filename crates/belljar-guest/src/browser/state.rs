@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
 };
 
 use belljar_proto::{Browsed, MAX_TABS, Tab as TabInfo};
@@ -29,6 +29,9 @@ pub(super) struct Frame {
     pub(super) context: Option<i64>,
     /// Frames of one document are numbered in the order in which they came to it.
     pub(super) order: u64,
+    /// The document in it, and the one of its parent that it came to: when that is gone, so is the frame, and nobody says so.
+    pub(super) loader: String,
+    within: String,
 }
 
 /// Input that the page says it has dealt with.
@@ -139,6 +142,9 @@ impl Tab {
     pub(super) fn frame(&mut self, id: &str) -> Option<&mut Frame> {
         if !self.frames.contains_key(id) {
             if self.frames.len() >= MAX_FRAMES {
+                self.forget_past_frames();
+            }
+            if self.frames.len() >= MAX_FRAMES {
                 return None;
             }
             let order = self.next_frame;
@@ -148,10 +154,23 @@ impl Tab {
         self.frames.get_mut(id)
     }
 
+    /// A frame has come to the document that is now in another.
+    pub(super) fn attach_frame(&mut self, id: &str, parent: &str, session: &str) {
+        let within = self.frames.get(parent).map(|parent| parent.loader.clone()).unwrap_or_default();
+        if let Some(frame) = self.frame(id) {
+            frame.parent = Some(parent.into());
+            (frame.session, frame.context) = (session.into(), None);
+            frame.within = within;
+        }
+    }
+
     /// Frames in a frame, in the order of its `window[0]`, `window[1]`, …
     pub(super) fn frames_in(&self, parent: &str) -> Vec<String> {
-        let mut inside: Vec<_> =
-            self.frames.iter().filter(|(_, f)| f.parent.as_deref() == Some(parent)).collect();
+        let Some(document) = self.frames.get(parent).map(|parent| parent.loader.as_str()) else {
+            return Vec::new();
+        };
+        let is_in = |f: &Frame| f.parent.as_deref() == Some(parent) && f.within == document;
+        let mut inside: Vec<_> = self.frames.iter().filter(|(_, frame)| is_in(frame)).collect();
         inside.sort_by_key(|(_, frame)| frame.order);
         inside.into_iter().map(|(id, _)| id.clone()).collect()
     }
@@ -204,6 +223,25 @@ impl Tab {
         if let Some(exchange) = self.network.iter_mut().rev().find(|exchange| exchange.id == id) {
             exchange.result = line_of(result, 200);
         }
+    }
+
+    /// The frames of the tab, the main one first, then as they lie in each other.
+    pub(super) fn all_frames(&self) -> Vec<String> {
+        let mut frames = vec![self.target.clone()];
+        let mut at = 0;
+        while at < frames.len() {
+            let inside = self.frames_in(&frames[at]).into_iter();
+            let new: Vec<_> = inside.filter(|id| !frames.contains(id)).collect();
+            frames.extend(new);
+            at += 1;
+        }
+        frames
+    }
+
+    /// Those of documents that were left are kept for a while, because a browser may go back to one as it was.
+    fn forget_past_frames(&mut self) {
+        let present: HashSet<_> = self.all_frames().into_iter().collect();
+        self.frames.retain(|id, _| present.contains(id));
     }
 
     /// Forgets a frame and all frames in it.
@@ -361,5 +399,29 @@ impl Shared {
             }
             changed.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_were_left_make_room() {
+        let mut tab = Tab::new(1, "main", "session", "");
+        for document in 0..3 {
+            tab.frame("main").unwrap().loader = format!("document {document}");
+            for n in 0..MAX_FRAMES - 1 {
+                tab.attach_frame(&format!("{document} {n}"), "main", "session");
+            }
+            tab.attach_frame("too many", "main", "session");
+            assert_eq!(tab.all_frames().len(), MAX_FRAMES);
+            assert_eq!(tab.frames_in("main")[0], format!("{document} 0"));
+        }
+        // A browser may go back to a document as it was.
+        tab.frame("main").unwrap().loader = "another".into();
+        assert_eq!(tab.all_frames(), ["main"]);
+        tab.frame("main").unwrap().loader = "document 2".into();
+        assert_eq!(tab.all_frames().len(), MAX_FRAMES);
     }
 }
