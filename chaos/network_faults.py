@@ -69,7 +69,7 @@ def sandbox_ends_while_outside_hangs(world):
     for path in ("/hang", "/endless"):
         inside.begin(path, how)
     if not wait_until(lambda: world.outside.count() == 2, 30):
-        raise Violation(f"there should be two connections: {inside.finished()}")
+        raise Violation(f"there should be two connections, not {world.outside.count()}: {inside.finished()}\n{world.door.log()}")
     yield
     inside.end()
     if not wait_until(lambda: world.outside.count() == 0, 60):
@@ -83,7 +83,7 @@ def policy_changes_in_a_transfer(world):
     inside, how = insider(world)
     inside.begin("/endless", how)
     if not wait_until(lambda: world.outside.count() == 1, 30):
-        raise Violation(f"there should be a connection: {inside.finished()}")
+        raise Violation(f"there should be one connection, not {world.outside.count()}: {inside.finished()}\n{world.door.log()}")
     yield
     network, more = world.random.choice([("none", {}), ("allowlist", {"allow": ["other.example"]})])
     inside.network(network, **more)
@@ -105,7 +105,7 @@ def kill_server_in_a_transfer(world):
     inside, how = insider(world)
     inside.begin("/endless", how)
     if not wait_until(lambda: world.outside.count() == 1, 30):
-        raise Violation(f"there should be a connection: {inside.finished()}")
+        raise Violation(f"there should be one connection, not {world.outside.count()}: {inside.finished()}\n{world.door.log()}")
     yield
     world.door.kill()
     if not wait_until(lambda: world.outside.count() == 0, 60):
