@@ -164,7 +164,7 @@ class World:
             if not wait_until(lambda: context.look(client), HEALS):
                 raise Violation(f"{context.name} ({context.language}) cannot be used again: {client.last}\n{self.door.log()}")
             losses = self.told(context)
-            # What was killed may live for a moment: then it ends between two looks, and that is told once, too.
+            # What was killed may live for a moment and end between two looks. Once is fine, twice is not.
             if losses and context.losses - context.losses_before == len(losses):
                 losses = self.told(context)
             if losses:
