@@ -19,6 +19,15 @@ def insider(world):
     return Insider(world, network), world.random.choice(["plain", "tunnel"])
 
 
+def begin(world, inside, how, *paths):
+    """Asks for all of them, and waits until they are connected."""
+    for path in paths:
+        inside.begin(path, how)
+    if not wait_until(lambda: world.outside.count() == len(paths), 30):
+        found = f"{world.outside.count()} connections instead of {len(paths)}"
+        raise Violation(f"{found}: {inside.finished()}\n{world.door.log()}")
+
+
 def back_to_normal(world, inside, how):
     if not wait_until(lambda: inside.works(how), 60):
         raise Violation(f"the way out does not work again: {inside.last}\n{world.door.log()}")
@@ -66,10 +75,7 @@ def outside_hangs(world):
 def sandbox_ends_while_outside_hangs(world):
     """Its connections end with it, on both sides."""
     inside, how = insider(world)
-    for path in ("/hang", "/endless"):
-        inside.begin(path, how)
-    if not wait_until(lambda: world.outside.count() == 2, 30):
-        raise Violation(f"there should be two connections, not {world.outside.count()}: {inside.finished()}\n{world.door.log()}")
+    begin(world, inside, how, "/hang", "/endless")
     yield
     inside.end()
     if not wait_until(lambda: world.outside.count() == 0, 60):
@@ -81,9 +87,7 @@ def sandbox_ends_while_outside_hangs(world):
 def policy_changes_in_a_transfer(world):
     """It ends what it does not allow at once, whoever is in the middle of it."""
     inside, how = insider(world)
-    inside.begin("/endless", how)
-    if not wait_until(lambda: world.outside.count() == 1, 30):
-        raise Violation(f"there should be one connection, not {world.outside.count()}: {inside.finished()}\n{world.door.log()}")
+    begin(world, inside, how, "/endless")
     yield
     network, more = world.random.choice([("none", {}), ("allowlist", {"allow": ["other.example"]})])
     inside.network(network, **more)
@@ -103,9 +107,7 @@ def policy_changes_in_a_transfer(world):
 def kill_server_in_a_transfer(world):
     """The next one has the same way out for the same sandbox."""
     inside, how = insider(world)
-    inside.begin("/endless", how)
-    if not wait_until(lambda: world.outside.count() == 1, 30):
-        raise Violation(f"there should be one connection, not {world.outside.count()}: {inside.finished()}\n{world.door.log()}")
+    begin(world, inside, how, "/endless")
     yield
     world.door.kill()
     if not wait_until(lambda: world.outside.count() == 0, 60):

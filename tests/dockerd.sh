@@ -37,8 +37,13 @@ start_dockerd() {
 start_podman() {
     command -v podman >/dev/null || return 1
     printf '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n' >"$work/containers.conf"
-    CONTAINERS_CONF=$work/containers.conf podman --root "$work/podman" --runroot "$work/podman-run" --storage-driver vfs \
-        --runtime runc system service -t 0 "unix://$work/podman-socket" >"$work/podman-log" 2>&1 &
+    # Its helpers leave a file where they are when a container runs out of memory.
+    (
+        cd "$work"
+        export CONTAINERS_CONF=$work/containers.conf
+        exec podman --root "$work/podman" --runroot "$work/podman-run" --storage-driver vfs --runtime runc \
+            system service -t 0 "unix://$work/podman-socket" >"$work/podman-log" 2>&1
+    ) &
     daemons+=($!)
     for _ in $(seq 100); do
         command docker -H "unix://$work/podman-socket" version >/dev/null 2>&1 && return
