@@ -112,8 +112,6 @@ def strike(world, fault, seed):
     rng = world.random = random.Random(seed)
     while len(world.contexts) < 2:
         world.make_context()
-    for context in world.contexts:
-        context.losses_before = context.losses
     steps = fault(world)
     reserved = next(steps)
     finish = world.work(rng.randrange(2, 6), seed, reserved)

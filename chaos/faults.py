@@ -12,7 +12,7 @@ import threading
 import time
 
 import anatomy
-from anatomy import kill, send, wait_until
+from anatomy import is_gone, kill, send, wait_until
 from doors import BELLJAR, DOWN, Failed, Refused
 from model import Violation
 
@@ -95,7 +95,11 @@ def kill_jailer(world):
 @fault()
 def kill_jailers_first_process(world):
     yield
+    jailers = world.machine.jailers()
     kill(*world.machine.watchdogs())
+    # They die of it a little later, and until then their sandboxes answer.
+    if not wait_until(lambda: all(is_gone(pid) for pid in jailers), 30):
+        raise Violation(f"jailers {jailers} outlive their first process")
     yield
 
 

@@ -41,7 +41,7 @@ class Context:
     def __init__(self, id, name, language, mark):
         self.id, self.name, self.language, self.mark = id, name, language, mark
         self.variables, self.files = {}, {}
-        self.losses = self.losses_before = 0  # all of them, and those of earlier rounds
+        self.losses = 0
 
     def lose(self, files):
         self.losses += 1

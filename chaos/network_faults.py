@@ -24,8 +24,8 @@ def begin(world, inside, how, *paths):
     for path in paths:
         inside.begin(path, how)
     if not wait_until(lambda: world.outside.count() == len(paths), 30):
-        found = f"{world.outside.count()} connections instead of {len(paths)}"
-        raise Violation(f"{found}: {inside.finished()}\n{world.door.log()}")
+        outside = f"{world.outside.count()} connections instead of {len(paths)}; heard last: {world.outside.asked[-5:]}"
+        raise Violation(f"{outside}\ninside: {inside.finished()}, {inside.where()}\n{world.door.log()}")
 
 
 def back_to_normal(world, inside, how):

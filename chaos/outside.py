@@ -50,7 +50,7 @@ class Outside:
         # Nobody listens here, for as long as nobody else takes it.
         with socket.create_server(("127.0.0.1", 0)) as closed:
             self.closed = closed.getsockname()[1]
-        self.connected, self.lock = set(), threading.Lock()
+        self.connected, self.lock, self.asked = set(), threading.Lock(), []
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self):
@@ -71,7 +71,9 @@ class Outside:
                 if not piece:
                     return
                 head += piece
-            getattr(self, "do_" + head.split(b" ")[1].decode().strip("/"))(connection)
+            path = head.split(b" ")[1].decode()
+            self.asked.append((connection.getpeername()[1], path))
+            getattr(self, "do_" + path.strip("/"))(connection)
         except OSError:
             pass
         finally:
@@ -144,6 +146,11 @@ class Insider:
     def finished(self):
         """What came of what was begun."""
         return json.loads(self.run("print(json.dumps(asked))"))
+
+    def where(self):
+        """Where the code that was begun is now."""
+        return self.run("import sys, traceback\nfor one in threading.enumerate():\n"
+                        " print(one.name, *traceback.format_stack(sys._current_frames()[one.ident])[-3:])")
 
     def works(self, how="plain"):
         try:

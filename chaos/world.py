@@ -163,12 +163,10 @@ class World:
             client = self.client
             if not wait_until(lambda: context.look(client), HEALS):
                 raise Violation(f"{context.name} ({context.language}) cannot be used again: {client.last}\n{self.door.log()}")
-            losses = self.told(context)
-            # What was killed may live for a moment and end between two looks. Once is fine, twice is not.
-            if losses and context.losses - context.losses_before == len(losses):
-                losses = self.told(context)
-            if losses:
-                raise Violation(f"{context.name}: a loss is told again: {losses}")
+            losses = context.losses
+            again = context.look(client)
+            if context.losses > losses:
+                raise Violation(f"{context.name}: a loss is told again: {again}, {client.last}\n{self.door.log()}")
         made = None
 
         def create():
@@ -181,9 +179,6 @@ class World:
             raise Violation(f"a new context does not work: {self.client.last}")
         while len(self.contexts) > MOST_CONTEXTS:
             self.stop_context(self.contexts[0])
-
-    def told(self, context):
-        return [note for note in (context.look(self.client) or {}).get("notes", []) if "gone" in note]
 
     def check_listing(self):
         """Contexts that were made are there, and those that were stopped are not."""
