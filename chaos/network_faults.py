@@ -24,7 +24,7 @@ def begin(world, inside, how, *paths):
     for path in paths:
         inside.begin(path, how)
     if not wait_until(lambda: world.outside.count() == len(paths), 30):
-        outside = f"{world.outside.count()} connections instead of {len(paths)}; heard last: {world.outside.asked[-5:]}"
+        outside = f"{world.outside.count()} connections instead of {len(paths)}; heard last: {world.outside.asked[-5:]}; {world.outside.sockets()}"
         raise Violation(f"{outside}\ninside: {inside.finished()}, {inside.where()}\n{world.door.log()}")
 
 

@@ -25,6 +25,25 @@ pub(crate) const FAREWELL: Duration = Duration::from_secs(20);
 /// Between a connection and the request on it.
 pub(crate) const HEAD_LIMIT: Duration = Duration::from_secs(60);
 
+/// Where a request goes.
+#[derive(Clone, Copy)]
+pub(crate) struct To<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) port: u16,
+    /// The port that is meant where none is named.
+    pub(crate) usual: u16,
+}
+
+impl<'a> To<'a> {
+    pub(crate) fn http(host: &'a Host, port: u16) -> Self {
+        Self { host, port, usual: 80 }
+    }
+
+    pub(crate) fn https(host: &'a Host, port: u16) -> Self {
+        Self { host, port, usual: 443 }
+    }
+}
+
 /// A request that may be sent.
 pub(crate) struct Ready {
     request: Request,
@@ -69,7 +88,7 @@ impl Ready {
     pub(crate) fn new(
         mut request: Request,
         path: &str,
-        (host, port): (&Host, u16),
+        To { host, port, usual }: To<'_>,
         grant: &Grant,
         secrets: &[&Secret],
         trail: &mut Trail,
@@ -77,7 +96,6 @@ impl Ready {
         let wrong = |why: &str| Refusal::malformed(format!("the request is not understood: {why}"));
         grant.check_method(&request.method)?;
         let framing = request.framing().map_err(wrong)?;
-        let usual = if port == 443 { 443 } else { 80 };
         let said = request.headers.get("host").map(String::from_utf8_lossy);
         let said = said.map(|said| {
             Host::parse_with_port(&said, Some(port)).or_else(|_| Host::parse_with_port(&said, Some(usual)))
@@ -97,7 +115,7 @@ impl Ready {
         let minor = request.minor;
         request.target = path.into();
         request.headers.end_hop();
-        let shown = if [80, 443].contains(&port) { host.to_string() } else { format!("{host}:{port}") };
+        let shown = if port == usual { host.to_string() } else { format!("{host}:{port}") };
         request.headers.set("Host", &shown);
         request.headers.set("Connection", "close");
         if !secrets.is_empty() {
@@ -431,7 +449,7 @@ mod tests {
             let host = Host::parse("a.test").unwrap();
             let ceiling = Ceiling { max: Mode::Open, ..Ceiling::default() };
             let grant = ceiling.judge(&Policy { mode: Mode::Open, allow: None }, &host, 80).unwrap();
-            let ready = Ready::new(request, "/", (&host, 80), &grant, &[], &mut trail).unwrap();
+            let ready = Ready::new(request, "/", To::http(&host, 80), &grant, &[], &mut trail).unwrap();
             assert_eq!(
                 ready.exchange(ours, upstream, &mut trail).await.unwrap_err().reason,
                 Reason::Unreachable

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Authority, Ceiling, Log, Mode, Policy, Secret, Totals, Traffic, authority,
     dial::{self, Resolve, System},
-    exchange::{self, HEAD_LIMIT, Ready, destination, read_request, refuse, relay},
+    exchange::{self, HEAD_LIMIT, Ready, To, destination, read_request, refuse, relay},
     hello::{self, Hello},
     host::Host,
     http::Reader,
@@ -297,7 +297,7 @@ impl Way {
             self.check_plain(&host)?;
             // Before anybody is called: a request that is not understood goes nowhere.
             let grant = self.gateway.ceiling.judge(&self.policy, &host, port)?;
-            let ready = Ready::new(request, &path, (&host, port), &grant, &[], &mut trail)?;
+            let ready = Ready::new(request, &path, To::http(&host, port), &grant, &[], &mut trail)?;
             Ok((self.reach(host, port, &mut trail).await?, Some(ready)))
         };
         let asked: Result<_, Refusal> = asked.await;
@@ -405,7 +405,7 @@ impl Way {
             Ok(None) => return Ok(()),
             Ok(Some(request)) => {
                 let path = request.target.clone();
-                Ready::new(request, &path, (&place.host, place.port), &place.grant, &[], trail)
+                Ready::new(request, &path, To::http(&place.host, place.port), &place.grant, &[], trail)
             }
             Err(refusal) => Err(refusal),
         };
@@ -466,7 +466,7 @@ impl Way {
         let prepare = async {
             let Some(request) = read_request(&mut client).await? else { return Ok(None) };
             let path = request.target.clone();
-            let ready = Ready::new(request, &path, (&host, port), &grant, secrets, trail)?;
+            let ready = Ready::new(request, &path, To::https(&host, port), &grant, secrets, trail)?;
             Ok(Some((ready, self.verify(&host, upstream).await?)))
         };
         let prepared: Result<_, Refusal> = prepare.await;

@@ -8,6 +8,7 @@
 mod bpf;
 mod browser;
 pub mod cgroup;
+mod copies;
 mod enter;
 pub mod jailer;
 pub mod landlock;

@@ -26,6 +26,7 @@ use rustix::{
 
 use crate::{
     Doing, JailError, Result,
+    copies::{self, Copies},
     protocol::{Bind, Limits, RootSpec},
     sys,
 };
@@ -34,9 +35,6 @@ use crate::{
 pub(crate) const PRIVATE: [&str; 4] = ["/workspace", "/tmp", "/outputs", "/dev/shm"];
 const SHARED_MEMORY: u64 = 64 << 20;
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-
-/// A file up to this size is copied: what is not the host's needs no protection from it.
-const COPIED: u64 = 1 << 20;
 
 const RDONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 const NOSUID: u64 = libc::MOUNT_ATTR_NOSUID;
@@ -67,11 +65,12 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<Result<Parts
     mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
         .doing(|| "make mounts private".into())?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    let options = CString::new("mode=755,size=16m").doing(String::new)?;
+    let size = copies::ROOM + (16 << 20);
+    let options = CString::new(format!("mode=755,size={size}")).doing(String::new)?;
     mount("belljar", at, "tmpfs", flags, Some(options.as_c_str())).doing(|| "mount the root".into())?;
     chdir(at).doing(|| "enter the new root".into())?;
 
-    make_places(spec)?;
+    let bound = make_places(spec)?;
     let mut devices = true;
     for name in DEVICES {
         devices &= make_node(name)?;
@@ -84,7 +83,7 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<Result<Parts
         lay_over(&spec.layers, at)?;
         chdir(at).doing(|| "enter the new root".into())?;
     }
-    for bind in spec.binds.iter().filter(|bind| !is_copied(bind)) {
+    for bind in bound {
         bind_read_only(&bind.source, &bind.target)?;
     }
     for name in DEVICES {
@@ -106,8 +105,8 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<Result<Parts
     Ok(parts.and_then(|parts| parts.try_out().map(|()| parts)))
 }
 
-/// Makes what is ours in the tree, and something to mount on for what is not.
-fn make_places(spec: &RootSpec) -> Result<()> {
+/// Makes what is ours in the tree, and something to mount on for what is not, which it returns.
+fn make_places(spec: &RootSpec) -> Result<Vec<&Bind>> {
     let dir = |path: &str| fs::create_dir_all(relative(path)).doing(|| format!("make {path}"));
     let dir_of = |path: &str| match Path::new(path).parent().and_then(Path::to_str) {
         Some(parent) => dir(parent),
@@ -119,18 +118,21 @@ fn make_places(spec: &RootSpec) -> Result<()> {
     for path in &spec.directories {
         dir(path)?;
     }
+    // In an image, what it has in a directory of this name would show beside our copy.
+    let mut copies = Copies::new(spec.layers.is_empty());
+    let mut bound = Vec::new();
     for bind in &spec.binds {
         let Bind { source, target } = bind;
-        if source.is_dir() {
-            dir(target)?;
+        dir_of(target)?;
+        if copies.take(source, relative(target))? {
             continue;
         }
-        dir_of(target)?;
-        if is_copied(bind) {
-            fs::copy(source, relative(target)).doing(|| format!("copy {}", source.display()))?;
+        if source.is_dir() {
+            dir(target)?;
         } else {
             fs::write(relative(target), "").doing(|| format!("make {target}"))?;
         }
+        bound.push(bind);
     }
     for (path, text) in &spec.files {
         dir_of(path)?;
@@ -142,11 +144,8 @@ fn make_places(spec: &RootSpec) -> Result<()> {
         dir_of(path)?;
         symlink(target, relative(path)).doing(|| format!("link {path}"))?;
     }
-    fs::write(relative(NOTHING), "").doing(|| format!("make {NOTHING}"))
-}
-
-fn is_copied(bind: &Bind) -> bool {
-    fs::metadata(&bind.source).is_ok_and(|found| found.is_file() && found.len() <= COPIED)
+    fs::write(relative(NOTHING), "").doing(|| format!("make {NOTHING}"))?;
+    Ok(bound)
 }
 
 /// Shows what is in the working directory, and below it what the layers of an image have. Ours is on top: no link of an

@@ -22,6 +22,10 @@ const TOP: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// Files and directories of the host's /etc that programs need and that tell nothing about the host.
 const ETC: [&str; 5] = ["alternatives", "fonts", "ld.so.cache", "mime.types", "ssl/certs"];
 
+/// How the names begin of what a Python installation has in its `lib`.
+const OF_PYTHON: [&str; 9] =
+    ["python", "libpython", "pkgconfig", "tcl", "tk", "libtcl", "libtk", "itcl", "thread"];
+
 const PASSWD: &str = "root:x:0:0:root:/:/bin/false\nuser:x:1000:1000:user:/workspace:/bin/bash\n\
                       nobody:x:65534:65534:nobody:/:/bin/false\n";
 const GROUP: &str = "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n";
@@ -187,19 +191,48 @@ fn bind_executable(executable: &Path, target: &str, bind: &mut impl FnMut(&Path,
     target.into()
 }
 
-/// The same for Python, which needs its standard library and, where it is shared, libpython.
+/// The same for Python, which needs its standard library, too.
 fn bind_python(python: &Python, bind: &mut impl FnMut(&Path, &str)) -> String {
     let [major, minor, _] = python.host.version;
     let version = format!("python{major}.{minor}");
     if python.host.prefix != Path::new("/usr") {
-        let library = python.host.prefix.join("lib");
-        bind(&library.join(&version), &format!("/opt/python/lib/{version}"));
-        for path in fs::read_dir(&library).into_iter().flatten().flatten().map(|entry| entry.path()) {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if name.starts_with("libpython") && name.contains(".so") {
-                bind(&path, &format!("/opt/python/lib/{name}"));
-            }
-        }
+        bind_library(&python.host.prefix.join("lib"), &version, bind);
     }
     bind_executable(&python.host.executable, &format!("/opt/python/bin/{version}"), bind)
+}
+
+/// Python's `lib`, or if there is anything else in it, the standard library and libpython alone. A single file of the host's
+/// is the same inode in all sandboxes, and their mount tables name its path: a directory is better.
+fn bind_library(library: &Path, version: &str, bind: &mut impl FnMut(&Path, &str)) {
+    let entries = fs::read_dir(library).into_iter().flatten().flatten();
+    let names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    if names.iter().all(|name| OF_PYTHON.iter().any(|own| name.starts_with(own))) {
+        return bind(library, "/opt/python/lib");
+    }
+    let shared = |name: &str| name.starts_with("libpython") && name.contains(".so");
+    for name in names.iter().filter(|name| *name == version || shared(name)) {
+        bind(&library.join(name), &format!("/opt/python/lib/{name}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_beside_a_python_is_not_shown() {
+        let library = tempfile::tempdir().unwrap();
+        let shown = || {
+            let mut targets = Vec::new();
+            bind_library(library.path(), "python3.11", &mut |_, target| targets.push(target.to_owned()));
+            targets.sort();
+            targets
+        };
+        for name in ["libpython3.11.so.1.0", "libpython3.11.a", "pkgconfig", "python3.11"] {
+            fs::write(library.path().join(name), "").unwrap();
+        }
+        assert_eq!(shown(), ["/opt/python/lib"]);
+        fs::write(library.path().join("diary"), "").unwrap();
+        assert_eq!(shown(), ["/opt/python/lib/libpython3.11.so.1.0", "/opt/python/lib/python3.11"]);
+    }
 }

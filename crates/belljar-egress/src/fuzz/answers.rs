@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 use super::{Message, Wire, contains, runtime};
 use crate::{
     Ceiling, Host, Log, Mode, Policy, Secret, Totals,
-    exchange::{Ready, read_request},
+    exchange::{Ready, To, read_request},
     http::Reader,
     log::Trail,
     policy::Grant,
@@ -50,7 +50,8 @@ impl Rig {
             let request = read_request(&mut client).await.unwrap().unwrap();
             let host = Host::parse("s.test").unwrap();
             let secrets: &[&Secret] = if secret { &[&self.secret] } else { &[] };
-            let ready = Ready::new(request, "/x", (&host, 443), &self.grant, secrets, &mut trail).unwrap();
+            let ready =
+                Ready::new(request, "/x", To::https(&host, 443), &self.grant, secrets, &mut trail).unwrap();
             ready.exchange(client, upstream.after_all(), &mut trail).await
         });
         assert_eq!(

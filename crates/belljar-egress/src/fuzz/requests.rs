@@ -7,7 +7,7 @@ use url::Url;
 use super::{Message, Wire, runtime};
 use crate::{
     Ceiling, Host, Log, Mode, Policy, Reason, Totals,
-    exchange::{Ready, destination, read_request, refuse},
+    exchange::{Ready, To, destination, read_request, refuse},
     http::Reader,
     log::Trail,
     refusal::Refusal,
@@ -69,7 +69,7 @@ impl Rig {
                 };
                 let grant = self.ceiling.judge(&self.policy, &host, port)?;
                 let Some(path) = path else { return Ok(Some((host, port, None))) };
-                let ready = Ready::new(request, &path, (&host, port), &grant, &[], &mut trail)?;
+                let ready = Ready::new(request, &path, To::http(&host, port), &grant, &[], &mut trail)?;
                 Ok(Some((host, port, Some(ready))))
             };
             let asked: Result<_, Refusal> = asked.await;
@@ -149,9 +149,8 @@ fn fuzz_proxy_requests() {
             assert!(Rig::may(host, port, method), "{method} to {host}:{port} is not allowed");
             assert!(theirs.is_unambiguous(), "{theirs:?}");
             if method != "CONNECT" {
-                let usual = if port == 443 { 443 } else { 80 };
                 for said in theirs.all("host").map(String::from_utf8_lossy) {
-                    let said = [Some(usual), Some(port)].map(|port| Host::parse_with_port(&said, port));
+                    let said = [Some(80), Some(port)].map(|port| Host::parse_with_port(&said, port));
                     let same = Ok((Host::parse(host).unwrap(), port));
                     assert!(said.contains(&same), "the Host header says {said:?}, it went to {host}:{port}");
                 }
