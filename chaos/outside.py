@@ -57,7 +57,8 @@ class Outside:
         with socket.create_server(("127.0.0.1", 0)) as closed:
             self.closed = closed.getsockname()[1]
         self.connected, self.lock, self.asked = set(), threading.Lock(), []
-        threading.Thread(target=self._listen, daemon=True).start()
+        self.listening = threading.Thread(target=self._listen, daemon=True)
+        self.listening.start()
 
     def _listen(self):
         while True:
@@ -121,6 +122,9 @@ class Outside:
             return len(self.connected)
 
     def close(self):
+        # Closed alone, it would be accepted from on and on, and later what then has the same number.
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listening.join()
         self.listener.close()
         with self.lock:
             for connection in self.connected:
