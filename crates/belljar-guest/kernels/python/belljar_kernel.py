@@ -21,6 +21,7 @@ import gc
 import inspect
 import json
 import linecache
+import operator
 import os
 import re
 import resource
@@ -29,6 +30,7 @@ import socket
 import struct
 import sys
 import threading
+from itertools import repeat
 
 from belljar_tools import Bridge, Finder
 from belljar_shell import INLINE, Output, Shell, describe  # before IPython, which it trims
@@ -78,6 +80,13 @@ def identity(fd):
         return None
 
 
+def kept(configurable, *names):
+    """The dictionary in which IPython has the values of these."""
+    for name in names:
+        getattr(configurable, name)
+    return configurable._trait_values
+
+
 def failure(exc):
     try:
         message = str(exc)[:MAX_MESSAGE]
@@ -122,9 +131,15 @@ class Kernel:
         self.spares = ()
         self.output = Output()
         self.shell = shell = Shell.make(self)
+        shell.events.unregister("pre_execute", shell._clear_warning_registry)  # done in `execute`
         self.events = shell.events.callbacks
+        # Where IPython keeps these once they were asked for; by attribute, each takes ten times as long.
+        self.settings = kept(shell, "execution_count", "ast_node_interactivity", "ast_transformers")
+        self.history = kept(shell.history_manager, "input_hist_raw", "input_hist_parsed")
+        self.builtins_seen = 0
         formatter = shell.display_formatter
         self.plain = formatter.formatters["text/plain"]
+        self.plain_settings = kept(self.plain, "type_printers")
         self.plain_printers = dict(self.plain.type_printers)
         self.other_printers = [f.type_printers for f in formatter.formatters.values() if f is not self.plain]
         self.other_printers += [formatter.mimebundle_formatter.type_printers,
@@ -273,6 +288,11 @@ class Kernel:
         parts, notes, total = {}, [], 0
         if "image/png" in data and "image/jpeg" in data:  # Pillow offers both; nobody needs the same picture twice
             data = {mime: value for mime, value in data.items() if mime != "image/jpeg"}
+        if result and data.keys() == {"text/plain"} and len(data["text/plain"]) <= MAX_PART // 4 and self.run_id is not None:
+            body = data["text/plain"].encode("utf-8", "backslashreplace")
+            head = b'{"t":"display","id":%d,"result":true,"parts":[["text/plain",%d]]}' % (self.run_id, len(body))
+            self.held += frame(head, body)
+            return
         for mime, value in data.items():
             if isinstance(value, str):
                 value = base64.b64decode(value) if BINARY.match(mime) else value.encode("utf-8", "backslashreplace")
@@ -289,10 +309,7 @@ class Kernel:
             parts["text/plain"] = "\n".join([parts.get("text/plain", b"").decode(), *notes]).strip("\n").encode()
         if not parts or self.run_id is None:  # a thread may come after the end of its cell
             return
-        if result and len(parts) == 1 and "text/plain" in parts:
-            head = b'{"t":"display","id":%d,"result":true,"parts":[["text/plain",%d]]}' % (self.run_id, len(parts["text/plain"]))
-        else:
-            head = {"t": "display", "id": self.run_id, "result": result, "parts": [[m, len(v)] for m, v in parts.items()]}
+        head = {"t": "display", "id": self.run_id, "result": result, "parts": [[m, len(v)] for m, v in parts.items()]}
         data = frame(head, b"".join(parts.values()))
         if result:
             self.held += data
@@ -301,15 +318,33 @@ class Kernel:
 
     def show_result(self, value):
         kind = type(value)
-        if (kind in PLAIN and self.plain.type_printers.get(kind) is self.plain_printers.get(kind)
-                and not any(kind in printers for printers in self.other_printers)):
+        if (kind in PLAIN and self.plain_settings["type_printers"].get(kind) is self.plain_printers.get(kind)
+                and not any(map(operator.contains, self.other_printers, repeat(kind)))):
             # All formatters would be asked, and only this one has an answer.
             bundle = {"text/plain": repr(value) if kind in SCALARS else self.plain(value)}
         else:
             bundle = self.shell.display_formatter.format(value)[0]
-        self.shell.displayhook.update_user_ns(value)
+        self.remember(value)
         if bundle.get("text/plain", "") is not None:  # its repr failed, and was reported
             self.show(bundle, True)
+
+    def remember(self, value):
+        """Keeps `_`, `__`, `___`, `_1`… and `Out`, as IPython's own hook does in ten times as long."""
+        shell, hook = self.shell, self.shell.displayhook
+        ns, count = shell.user_ns, self.settings["execution_count"]
+        outputs = ns["_oh"]
+        if not hook.cache_size or value is outputs:
+            return
+        if len(outputs) >= hook.cache_size and hook.do_full_cache:
+            hook.cull_cache()
+        one, two, three = hook._, hook.__, hook.___
+        untouched = ns.get("_", one) is one and ns.get("__", two) is two and ns.get("___", three) is three
+        hook._, hook.__, hook.___ = value, one, two
+        names = {"_": value, "__": one, "___": two} if untouched and "_" not in vars(builtins) else {}
+        if hook.do_full_cache:
+            names[f"_{count}"] = outputs[count] = value
+        ns.update(names)
+        shell.user_ns_hidden.update(names)
 
     # Running a cell
 
@@ -353,7 +388,7 @@ class Kernel:
 
     def pieces(self, text, tree, name):
         """Compiles all of the cell before any of it runs: (code, whether to show its value) in order."""
-        body, mode = tree.body, self.shell.ast_node_interactivity
+        body, mode = tree.body, self.settings["ast_node_interactivity"]
         if mode == "all":
             groups = [[node] for node in body]
         else:
@@ -370,16 +405,17 @@ class Kernel:
         return pieces
 
     def execute(self, source):
-        shell, events = self.shell, self.events
-        count = shell.execution_count
+        shell, settings, events = self.shell, self.settings, self.events
+        count = settings["execution_count"]
         name = f"<cell {count}>"
         self.cells.append(name)
         if len(self.cells) > KEPT_CELLS:
             linecache.cache.pop(self.cells.popleft(), None)
-        ns, inputs = shell.user_ns, shell.history_manager.input_hist_raw
+        ns, inputs = shell.user_ns, self.history["input_hist_raw"]
         ns["_iii"], ns["_ii"], ns["_i"], ns[f"_i{count}"] = ns.get("_ii", ""), ns.get("_i", ""), inputs[-1], source
+        ns.pop("__warningregistry__", None)
         inputs.append(source)
-        shell.history_manager.input_hist_parsed.append(source)
+        self.history["input_hist_parsed"].append(source)
         result = None
         if events["pre_run_cell"] or events["post_run_cell"]:
             result = ExecutionResult(ExecutionInfo(source, True, False, True, None))
@@ -389,7 +425,7 @@ class Kernel:
             if result:
                 shell.events.trigger("pre_run_cell", result.info)
             text, tree = self.parse(source, name)
-            if shell.ast_transformers:
+            if settings["ast_transformers"]:
                 tree = shell.transform_ast(tree)
             for code, shows in self.pieces(text, tree, name):
                 value = eval(code, shell.user_ns)
@@ -398,9 +434,10 @@ class Kernel:
                 if shows and value is not None:
                     self.show_result(value)
         finally:
-            if not BUILTINS.keys() <= vars(builtins).keys():  # the libraries that we use need them
-                vars(builtins).update({**BUILTINS, **vars(builtins)})
-            shell.execution_count = count + 1
+            if len(vars(builtins)) != self.builtins_seen:
+                vars(builtins).update({**BUILTINS, **vars(builtins)})  # the libraries that we use need them
+                self.builtins_seen = len(vars(builtins))
+            settings["execution_count"] = count + 1
             if events["post_execute"]:
                 shell.events.trigger("post_execute")
             if result:
@@ -503,8 +540,9 @@ class Kernel:
         except BaseException as exc:  # an interrupt that struck outside of the user's code
             self.active = False
             error = error or failure(exc)
-        self.output.stop_pump()
-        self.output.flush()
+        if self.output.pump is not None:
+            self.output.stop_pump()
+            self.output.flush()
         self.finish(error)
 
     def finish(self, error):
