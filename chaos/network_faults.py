@@ -7,7 +7,7 @@ from anatomy import wait_until
 from doors import DOWN, Failed, Refused
 from faults import a_while, fault, limited, stopped
 from model import Violation
-from outside import Insider
+from outside import WHERE, Insider
 
 # Beyond what the proxy waits for somebody who has left.
 LEFT = 90
@@ -24,8 +24,9 @@ def begin(world, inside, how, *paths):
     for path in paths:
         inside.begin(path, how)
     if not wait_until(lambda: world.outside.count() == len(paths), 30):
-        outside = f"{world.outside.count()} connections instead of {len(paths)}; heard last: {world.outside.asked[-5:]}; {world.outside.sockets()}"
-        raise Violation(f"{outside}\ninside: {inside.finished()}, {inside.where()}\n{world.door.log()}")
+        outside = f"{world.outside.count()} connections instead of {len(paths)}; heard last: {list(world.outside.asked)}; {world.outside.sockets()}"
+        attempt(inside, WHERE)
+        raise Violation(f"{outside}\ninside: {inside.last}\n{world.door.log()}")
 
 
 def back_to_normal(world, inside, how):
@@ -39,7 +40,7 @@ def back_to_normal(world, inside, how):
 def attempt(inside, code):
     """Runs it, or not: the server may have nothing left to run it with."""
     try:
-        inside.run(code)
+        inside.last = inside.run(code)
     except (Refused, Failed, Violation, KeyError, *DOWN) as error:
         inside.last = error
 

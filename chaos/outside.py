@@ -1,5 +1,6 @@
 """A server that sandboxes may reach and that does not deserve it, and a sandbox that tries."""
 
+import collections
 import json
 import socket
 import struct
@@ -56,7 +57,7 @@ class Outside:
         # Nobody listens here, for as long as nobody else takes it.
         with socket.create_server(("127.0.0.1", 0)) as closed:
             self.closed = closed.getsockname()[1]
-        self.connected, self.lock, self.asked = set(), threading.Lock(), []
+        self.connected, self.lock, self.asked = set(), threading.Lock(), collections.deque(maxlen=5)
         self.listening = threading.Thread(target=self._listen, daemon=True)
         self.listening.start()
 
@@ -131,6 +132,16 @@ class Outside:
                 connection.shutdown(socket.SHUT_RDWR)
 
 
+# What came of what was begun inside, and where that is now.
+WHERE = """
+import sys, traceback
+frames = sys._current_frames()
+for one in threading.enumerate():
+    print(one.name, *traceback.format_stack(frames[one.ident])[-3:] if one.ident in frames else ["ended"])
+print(json.dumps(asked), open("/proc/net/tcp").read())
+"""
+
+
 class Insider:
     """One sandbox with a network."""
 
@@ -159,12 +170,6 @@ class Insider:
     def finished(self):
         """What came of what was begun."""
         return json.loads(self.run("print(json.dumps(asked))"))
-
-    def where(self):
-        """Where the code that was begun is now."""
-        return self.run("import sys, traceback\nfor one in threading.enumerate():\n"
-                        " print(one.name, *traceback.format_stack(sys._current_frames()[one.ident])[-3:])\n"
-                        "print(open('/proc/net/tcp').read())")
 
     def works(self, how="plain"):
         try:

@@ -463,8 +463,33 @@ class Streams(KernelCase):
         self.good("1 + 1", "2")
         self.good("import builtins\ndel builtins.len, builtins.isinstance, builtins.print")
         self.good("1 + 1", "2")
+        self.good("builtins.my_isinstance = builtins.isinstance\ndel builtins.isinstance")
+        self.bad("1/0", "ZeroDivisionError")
         self.good("import json, os\njson.dumps = json.loads = os.write = os.getpid = None")
         self.good("1 + 1", "2")
+
+    def test_strange_texts(self):
+        self.good("class Odd:\n    def __init__(self, text): self.text = text\n"
+                  "    def _repr_mimebundle_(self, **_): return {'text/plain': self.text}\nOdd(b'bytes')", "bytes")
+        self.good("Odd(5)", "5")
+        self.good("class Large:\n    def __repr__(self): return chr(0xdc80) * (2 << 20)\nLarge()")
+        self.assertLess(len(self.guest.result.value), 2 << 20)
+
+    def test_warnings(self):
+        again = "import warnings\nwarnings.warn('again')"
+        self.assertIn("again", self.good(again).err)
+        self.assertIn("again", self.good(again).err)
+        nested = self.good(f"for _ in range(2): get_ipython().run_cell({again!r})").err
+        self.assertEqual(nested.count("UserWarning: again"), 2, nested)
+        self.good("seen = []\nget_ipython().events.register('pre_execute', lambda: seen.append(1))")
+        self.good("first = get_ipython().events.callbacks['pre_execute'].pop(0)\nlen(seen)", "1")
+        self.good("len(seen)", "2")
+
+    def test_output_of_an_interrupted_end(self):
+        self.bad("import matplotlib.pyplot as plt\ndef close(*_):\n    plt.close = was\n    raise KeyboardInterrupt\n"
+                 "was, plt.close = plt.close, close\nplt.figure()\nprint('partial', end='')", "KeyboardInterrupt")
+        self.assertEqual(self.guest.result.out, "partial")
+        self.assertEqual(self.good("print('next')").out, "next\n")
 
     def test_lost_directory(self):
         self.good("import os, tempfile\nd = tempfile.mkdtemp()\nos.chdir(d)\nos.rmdir(d)")

@@ -97,10 +97,7 @@ impl Ready {
         grant.check_method(&request.method)?;
         let framing = request.framing().map_err(wrong)?;
         let said = request.headers.get("host").map(String::from_utf8_lossy);
-        let said = said.map(|said| {
-            Host::parse_with_port(&said, Some(port)).or_else(|_| Host::parse_with_port(&said, Some(usual)))
-        });
-        match said {
+        match said.map(|said| Host::parse_with_port(&said, Some(port))) {
             Some(Ok((name, on))) if name == *host && on == port => {}
             None => {}
             Some(_) => {
@@ -459,6 +456,26 @@ mod tests {
         }
         assert!(server.read(&mut [0; 1 << 10]).await.unwrap() > 0, "the request was sent");
         began.elapsed()
+    }
+
+    #[tokio::test]
+    async fn a_port_is_named_unless_it_is_the_usual_one() {
+        let host = Host::parse("a.test").unwrap();
+        let ceiling = Ceiling { max: Mode::Open, ..Ceiling::default() };
+        let (log, totals) = (Log::new("test"), Default::default());
+        for (to, shown) in [
+            (To::http(&host, 80), "a.test"),
+            (To::http(&host, 443), "a.test:443"),
+            (To::https(&host, 443), "a.test"),
+            (To::https(&host, 80), "a.test:80"),
+        ] {
+            let mut said = Reader::new(&b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n"[..]);
+            let request = read_request(&mut said).await.unwrap().unwrap();
+            let grant = ceiling.judge(&Policy { mode: Mode::Open, allow: None }, &host, to.port).unwrap();
+            let mut trail = Trail::new(&log, &totals, "http");
+            let ready = Ready::new(request, "/", to, &grant, &[], &mut trail).unwrap();
+            assert_eq!(ready.request.headers.get("host").unwrap(), shown.as_bytes());
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -21,6 +21,7 @@ pub use belljar_proto::{
 };
 
 use crate::JailError;
+pub use crate::copies::Small;
 
 /// The most descriptors one packet may carry.
 pub const MAX_FDS: usize = 12;
@@ -119,6 +120,9 @@ pub struct Volume {
 pub struct Bind {
     pub source: PathBuf,
     pub target: String,
+    /// Where a copy may stand for it.
+    #[serde(default)]
+    pub small: Option<Small>,
 }
 
 /// An interpreter that has imported everything and forks into sandboxes.

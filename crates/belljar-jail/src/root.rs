@@ -21,7 +21,7 @@ use rustix::{
         MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
         mount_change, mount_remount, unmount,
     },
-    process::{chdir, pivot_root},
+    process::{chdir, pivot_root, umask},
 };
 
 use crate::{
@@ -70,7 +70,11 @@ pub(crate) fn build_and_enter(spec: &RootSpec, at: &Path) -> Result<Result<Parts
     mount("belljar", at, "tmpfs", flags, Some(options.as_c_str())).doing(|| "mount the root".into())?;
     chdir(at).doing(|| "enter the new root".into())?;
 
-    let bound = make_places(spec)?;
+    // What is made here is for everybody, whoever started the server.
+    let own = umask(Mode::WGRP | Mode::WOTH);
+    let bound = make_places(spec);
+    umask(own);
+    let bound = bound?;
     let mut devices = true;
     for name in DEVICES {
         devices &= make_node(name)?;
@@ -122,9 +126,9 @@ fn make_places(spec: &RootSpec) -> Result<Vec<&Bind>> {
     let mut copies = Copies::new(spec.layers.is_empty());
     let mut bound = Vec::new();
     for bind in &spec.binds {
-        let Bind { source, target } = bind;
+        let Bind { source, target, .. } = bind;
         dir_of(target)?;
-        if copies.take(source, relative(target))? {
+        if copies.take(bind, relative(target))? {
             continue;
         }
         if source.is_dir() {

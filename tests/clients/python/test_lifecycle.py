@@ -100,6 +100,15 @@ class Ends(RawTestCase):
         # Or in the middle: then it was interrupted, perhaps before it began.
         self.assertEqual(told["stdout"] if told["success"] else "in time\n", "in time\n", told)
 
+    def test_a_server_that_keeps_its_files_to_itself(self):
+        was = os.umask(0o077)
+        try:
+            server = self.serve(start=False)
+        finally:
+            os.umask(was)
+        server.request("server/discover", {})
+        self.assertEqual(server.run(server.context(), "!ls /opt/belljar /etc/ssl/certs > /dev/null; echo $?")["stdout"], "0\n")
+
     def test_terminate(self):
         server, footprint = self.busy()
         server.process.terminate()

@@ -107,8 +107,8 @@ mod tests {
     fn other_programs_can_read_it() {
         let root = RootSpec {
             binds: vec![
-                Bind { source: "/usr".into(), target: "/usr".into() },
-                Bind { source: "/etc/passwd".into(), target: "/opt/one/file".into() },
+                Bind { source: "/usr".into(), target: "/usr".into(), small: None },
+                Bind { source: "/etc/passwd".into(), target: "/opt/one/file".into(), small: None },
             ],
             directories: vec!["/volumes/shared".into()],
             files: vec![("/etc/hosts".into(), "127.0.0.1 localhost\n".into())],

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use belljar_jail::protocol::{Bind, GuestConfig, RootSpec};
+use belljar_jail::protocol::{GuestConfig, RootSpec};
 use belljar_sandbox::{Image, TemplateInfo};
 
 use super::layout::{self, ALONE, KERNEL, Layout, NODE_KERNEL, PRELOAD};
@@ -31,7 +31,7 @@ pub(crate) fn layout(template: &TemplateInfo, templates: &Templates) -> Layout {
     };
     let mut root = RootSpec { layers, files: layout::files(), ..RootSpec::default() };
     let mut bind = |source: &Path, target: &str| {
-        root.binds.push(Bind { source: source.to_path_buf(), target: target.into() });
+        root.binds.push(layout::show(source, target));
     };
     let mut guest = GuestConfig {
         digest: crate::guest_digest(),

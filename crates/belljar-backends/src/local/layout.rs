@@ -1,8 +1,8 @@
 //! What a local sandbox looks like from inside.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, io, path::Path};
 
-use belljar_jail::protocol::{Bind, BrowserSpec, GuestConfig, RootSpec, ZygoteSpec};
+use belljar_jail::protocol::{Bind, BrowserSpec, GuestConfig, RootSpec, Small, ZygoteSpec};
 
 use super::browser;
 use crate::templates::{Python, TemplateError, Templates};
@@ -22,9 +22,11 @@ const TOP: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// Files and directories of the host's /etc that programs need and that tell nothing about the host.
 const ETC: [&str; 5] = ["alternatives", "fonts", "ld.so.cache", "mime.types", "ssl/certs"];
 
-/// How the names begin of what a Python installation has in its `lib`.
-const OF_PYTHON: [&str; 9] =
-    ["python", "libpython", "pkgconfig", "tcl", "tk", "libtcl", "libtk", "itcl", "thread"];
+/// What must fit to the host's programs while these change: no copy stands for it.
+const LIVE: [&str; 8] = ["/usr", "/etc/alternatives", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+
+/// What a Python installation has in its `lib`, each with a version.
+const OF_PYTHON: [&str; 8] = ["python", "libpython", "tcl", "tk", "libtcl", "libtk", "itcl", "thread"];
 
 const PASSWD: &str = "root:x:0:0:root:/:/bin/false\nuser:x:1000:1000:user:/workspace:/bin/bash\n\
                       nobody:x:65534:65534:nobody:/:/bin/false\n";
@@ -45,7 +47,7 @@ pub(crate) struct Layout {
 pub(crate) fn layout(templates: &Templates) -> Layout {
     let mut root = RootSpec::default();
     let mut bind = |source: &Path, target: &str| {
-        root.binds.push(Bind { source: source.to_path_buf(), target: target.into() });
+        root.binds.push(show(source, target));
     };
     bind(Path::new("/usr"), "/usr");
     for name in ETC {
@@ -102,6 +104,11 @@ pub(crate) fn layout(templates: &Templates) -> Layout {
     root.symlinks = links;
     root.files = files();
     Layout { root, env, zygote, alone, browser, guest }
+}
+
+pub(super) fn show(source: &Path, target: &str) -> Bind {
+    let small = if LIVE.contains(&target) { None } else { Small::of(source) };
+    Bind { source: source.to_path_buf(), target: target.into(), small }
 }
 
 /// Who and where one is.
@@ -204,20 +211,74 @@ fn bind_python(python: &Python, bind: &mut impl FnMut(&Path, &str)) -> String {
 /// Python's `lib`, or if there is anything else in it, the standard library and libpython alone. A single file of the host's
 /// is the same inode in all sandboxes, and their mount tables name its path: a directory is better.
 fn bind_library(library: &Path, version: &str, bind: &mut impl FnMut(&Path, &str)) {
-    let entries = fs::read_dir(library).into_iter().flatten().flatten();
-    let names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    if names.iter().all(|name| OF_PYTHON.iter().any(|own| name.starts_with(own))) {
+    if has_nothing_else(library).unwrap_or(false) {
         return bind(library, "/opt/python/lib");
     }
+    let entries = fs::read_dir(library).into_iter().flatten().flatten();
+    let names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     let shared = |name: &str| name.starts_with("libpython") && name.contains(".so");
     for name in names.iter().filter(|name| *name == version || shared(name)) {
         bind(&library.join(name), &format!("/opt/python/lib/{name}"));
     }
 }
 
+/// Links count by where they lead: what is outside of the directory does not exist inside.
+fn has_nothing_else(library: &Path) -> io::Result<bool> {
+    let library = library.canonicalize()?;
+    for entry in fs::read_dir(&library)? {
+        let entry = entry?;
+        if !is_pythons(&entry.file_name().to_string_lossy())
+            || !entry.path().canonicalize()?.starts_with(&library)
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// `python3.12`, `libpython3.12.so.1.0`, `libtcl9tk9.0.so`.
+fn is_pythons(name: &str) -> bool {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    // A letter for threads without a lock.
+    let is_part =
+        |part: &str| ["so", "a"].contains(&part) || is_number(part.strip_suffix('t').unwrap_or(part));
+    let is_version = |rest: &str| rest.split("tk").flat_map(|piece| piece.split('.')).all(is_part);
+    name == "pkgconfig" || OF_PYTHON.iter().any(|own| name.strip_prefix(own).is_some_and(is_version))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
+
+    #[test]
+    fn names_of_pythons_own() {
+        for name in [
+            "python3",
+            "python3.13t",
+            "libpython3.11.so.1.0",
+            "libpython3.11.a",
+            "pkgconfig",
+            "tcl8.6",
+            "thread3.0.4",
+        ] {
+            assert!(is_pythons(name), "{name}");
+        }
+        assert!(is_pythons("libtcl9tk9.0.so") && is_pythons("itcl4.3.5"));
+        for name in [
+            "python",
+            "python-secrets",
+            "python3-old",
+            "tk-notes",
+            "thread-dumps",
+            "libpq.so.5",
+            "tkinter",
+            "",
+        ] {
+            assert!(!is_pythons(name), "{name}");
+        }
+    }
 
     #[test]
     fn what_lies_beside_a_python_is_not_shown() {
@@ -232,7 +293,14 @@ mod tests {
             fs::write(library.path().join(name), "").unwrap();
         }
         assert_eq!(shown(), ["/opt/python/lib"]);
-        fs::write(library.path().join("diary"), "").unwrap();
-        assert_eq!(shown(), ["/opt/python/lib/libpython3.11.so.1.0", "/opt/python/lib/python3.11"]);
+        let alone = ["/opt/python/lib/libpython3.11.so.1.0", "/opt/python/lib/python3.11"];
+        let at = |name: &str| library.path().join(name);
+        symlink("python3.11", at("python3")).unwrap();
+        assert_eq!(shown(), ["/opt/python/lib"], "a link to what is there");
+        symlink("/usr", at("tcl8.6")).unwrap();
+        assert_eq!(shown(), alone, "a link to elsewhere");
+        fs::remove_file(at("tcl8.6")).unwrap();
+        fs::write(at("diary"), "").unwrap();
+        assert_eq!(shown(), alone);
     }
 }

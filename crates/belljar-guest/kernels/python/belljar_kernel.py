@@ -131,12 +131,11 @@ class Kernel:
         self.spares = ()
         self.output = Output()
         self.shell = shell = Shell.make(self)
-        shell.events.unregister("pre_execute", shell._clear_warning_registry)  # done in `execute`
         self.events = shell.events.callbacks
+        self.own_events = list(self.events["pre_execute"])  # clears the warnings, which `execute` does itself
         # Where IPython keeps these once they were asked for; by attribute, each takes ten times as long.
         self.settings = kept(shell, "execution_count", "ast_node_interactivity", "ast_transformers")
         self.history = kept(shell.history_manager, "input_hist_raw", "input_hist_parsed")
-        self.builtins_seen = 0
         formatter = shell.display_formatter
         self.plain = formatter.formatters["text/plain"]
         self.plain_settings = kept(self.plain, "type_printers")
@@ -288,8 +287,10 @@ class Kernel:
         parts, notes, total = {}, [], 0
         if "image/png" in data and "image/jpeg" in data:  # Pillow offers both; nobody needs the same picture twice
             data = {mime: value for mime, value in data.items() if mime != "image/jpeg"}
-        if result and data.keys() == {"text/plain"} and len(data["text/plain"]) <= MAX_PART // 4 and self.run_id is not None:
-            body = data["text/plain"].encode("utf-8", "backslashreplace")
+        text = data["text/plain"] if result and data.keys() == {"text/plain"} else None
+        # No character becomes more than six bytes.
+        if type(text) is str and len(text) <= MAX_PART // 6 and self.run_id is not None:
+            body = text.encode("utf-8", "backslashreplace")
             head = b'{"t":"display","id":%d,"result":true,"parts":[["text/plain",%d]]}' % (self.run_id, len(body))
             self.held += frame(head, body)
             return
@@ -420,7 +421,7 @@ class Kernel:
         if events["pre_run_cell"] or events["post_run_cell"]:
             result = ExecutionResult(ExecutionInfo(source, True, False, True, None))
         try:
-            if events["pre_execute"]:
+            if events["pre_execute"] != self.own_events:
                 shell.events.trigger("pre_execute")
             if result:
                 shell.events.trigger("pre_run_cell", result.info)
@@ -434,9 +435,8 @@ class Kernel:
                 if shows and value is not None:
                     self.show_result(value)
         finally:
-            if len(vars(builtins)) != self.builtins_seen:
+            if not BUILTINS.keys() <= vars(builtins).keys():
                 vars(builtins).update({**BUILTINS, **vars(builtins)})  # the libraries that we use need them
-                self.builtins_seen = len(vars(builtins))
             settings["execution_count"] = count + 1
             if events["post_execute"]:
                 shell.events.trigger("post_execute")
@@ -540,6 +540,7 @@ class Kernel:
         except BaseException as exc:  # an interrupt that struck outside of the user's code
             self.active = False
             error = error or failure(exc)
+            self.output.flush()
         if self.output.pump is not None:
             self.output.stop_pump()
             self.output.flush()

@@ -229,7 +229,7 @@ class Zygote:
         return json.loads(data), list(fds)
 
     def start(self):
-        gc.disable()  # imports hardly make garbage, and a later collection would only unshare memory
+        gc.disable()  # imports hardly make garbage
         message, fds = self.receive()
         if message.get("t") != "init":
             raise ValueError("the first message must be init")
@@ -254,6 +254,7 @@ class Zygote:
         self.wakeup = reader
         gc.collect()
         gc.freeze()
+        gc.disable()  # if a module has enabled it: a collection in the zygote would only unshare memory
         use_huge_pages()
         version = "%d.%d.%d" % sys.version_info[:3]
         self.send({"t": "ready", "seconds": round(time.monotonic() - _started, 3), "version": version})
