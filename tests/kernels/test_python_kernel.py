@@ -464,6 +464,7 @@ class Streams(KernelCase):
         self.good("import builtins\ndel builtins.len, builtins.isinstance, builtins.print")
         self.good("1 + 1", "2")
         self.good("builtins.my_isinstance = builtins.isinstance\ndel builtins.isinstance")
+        self.good("isinstance(1, int)", "True")
         self.bad("1/0", "ZeroDivisionError")
         self.good("import json, os\njson.dumps = json.loads = os.write = os.getpid = None")
         self.good("1 + 1", "2")

@@ -135,6 +135,7 @@ class Kernel:
         self.own_events = list(self.events["pre_execute"])  # clears the warnings, which `execute` does itself
         # Where IPython keeps these once they were asked for; by attribute, each takes ten times as long.
         self.settings = kept(shell, "execution_count", "ast_node_interactivity", "ast_transformers")
+        self.builtins_seen = None
         self.history = kept(shell.history_manager, "input_hist_raw", "input_hist_parsed")
         formatter = shell.display_formatter
         self.plain = formatter.formatters["text/plain"]
@@ -435,13 +436,21 @@ class Kernel:
                 if shows and value is not None:
                     self.show_result(value)
         finally:
-            if not BUILTINS.keys() <= vars(builtins).keys():
-                vars(builtins).update({**BUILTINS, **vars(builtins)})  # the libraries that we use need them
+            names = vars(builtins)
+            if (len(names), next(reversed(names))) != self.builtins_seen:
+                self.restore_builtins()
             settings["execution_count"] = count + 1
             if events["post_execute"]:
                 shell.events.trigger("post_execute")
             if result:
                 shell.events.trigger("post_run_cell", result)
+
+    def restore_builtins(self):
+        """The libraries that we use need them. To look at each after every cell would take a seventh more instructions: whatever
+        is removed or added changes how many there are, or which is the last."""
+        names = vars(builtins)
+        names.update({**BUILTINS, **names})
+        self.builtins_seen = len(names), next(reversed(names))
 
     def wait_for(self, coroutine):
         """Runs a top-level await on the kernel's event loop, which lives on between cells."""
@@ -524,6 +533,7 @@ class Kernel:
                 if self.swallowed is not None:
                     error = failure(self.swallowed)
             except BaseException as exc:
+                self.restore_builtins()
                 code = exit_code(exc)
                 if code:
                     error = failure(exc)
