@@ -2,6 +2,7 @@
 
     compare.py SOCKET        the Docker engine's, as in unix:///path"""
 
+import collections
 import difflib
 import json
 import re
@@ -109,15 +110,19 @@ def alike(text):
 
 
 def play(**settings):
-    told = {}
+    told, told_last = {}, collections.deque(maxlen=1)
     for name, calls in SCENARIOS.items():
         with Raw(toolsets="contexts,sessions,sandbox", POOL_SIZE=1, **settings) as server:
             def ready():
                 looked = server.finish(server.start_call("execute_command", command="true")[1], LIMIT)
+                told_last.append(looked)
                 return "SERVER_NOT_READY" not in json.dumps(looked) and looked["structuredContent"]["session_id"]
 
             # A server that is still starting says so, and on a busy machine it takes its time.
-            server.call("stop_session", session_id=wait_until(ready, 300))
+            session = wait_until(ready, 300)
+            if not session:
+                sys.exit(f"{settings} is not ready after 300 s: {told_last[-1]}\n{server.stderr()}")
+            server.call("stop_session", session_id=session)
             first, results = None, []
             for tool, arguments in calls:
                 arguments = {key: value.replace("{0}", first or "") if isinstance(value, str) else value

@@ -6,6 +6,7 @@ use belljar_proto::{
     Call, Event, FailureKind, FromGuest, GENERATION, MAX_TOOL_CALLS_OPEN, Reply, Request,
     frame::{Decoder, encode},
 };
+use belljar_wire::Socket;
 use tokio::{
     sync::{Notify, mpsc},
     task::spawn_local,
@@ -16,7 +17,6 @@ use crate::{
     kernel::{Job, RunJob},
     program,
     supervisor::Guest,
-    wires::Socket,
 };
 
 /// Frames that may wait for the host to read them; then whoever has more to say waits too.

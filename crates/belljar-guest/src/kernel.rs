@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     io,
+    pin::Pin,
     process::Command,
     rc::Rc,
     time::Duration,
@@ -14,11 +15,12 @@ use belljar_proto::{
     kernel::{FromKernel, ToKernel},
     supervisor::GuestConfig,
 };
+use belljar_wire::Socket;
 use rustix::process::Pid;
 use tokio::{
     sync::{mpsc, oneshot},
     task::spawn_local,
-    time::timeout,
+    time::{Sleep, sleep, timeout},
 };
 
 use crate::{
@@ -27,7 +29,7 @@ use crate::{
     processes::{self, Processes, Status, Streams},
     program::WORKSPACE,
     supervisor::{KernelEnd, Supervisor},
-    wires::{PipeReader, Socket},
+    wires::{PipeReader, socket_pair},
 };
 
 #[path = "run.rs"]
@@ -171,6 +173,10 @@ struct Live {
     oom_kills: u64,
     /// How much it knows of the changes in its environment.
     seen: u64,
+    /// For the end of a run's time. Put off from run to run: to start one anew wakes the event loop.
+    alarm: Pin<Box<Sleep>>,
+    /// For what is read from its streams, from the first run on.
+    buffers: Option<[Vec<u8>; 2]>,
 }
 
 /// Who tells how it ended: its parent is either the zygote or this process.
@@ -310,7 +316,7 @@ impl Live {
                     .into(),
             );
         };
-        let wire_up = || -> io::Result<_> { Ok((Socket::pair()?, PipeReader::new()?, PipeReader::new()?)) };
+        let wire_up = || -> io::Result<_> { Ok((socket_pair()?, PipeReader::new()?, PipeReader::new()?)) };
         let ((stream, theirs), (stdout, out), (stderr, err)) = wire_up().map_err(no_wires)?;
         let mut command = Command::new(program);
         command.args(arguments).current_dir(shared.config.workdir.as_deref().unwrap_or(WORKSPACE));
@@ -334,6 +340,8 @@ impl Live {
             end,
             oom_kills: processes::oom_kills(),
             seen: 0,
+            alarm: Box::pin(sleep(Duration::ZERO)),
+            buffers: None,
         }
     }
 

@@ -7,7 +7,7 @@ use belljar_proto::{
     Stream, Streaming,
 };
 use rustix::process::{Signal, kill_process};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::{Actor, Frame, FromKernel, Live, RunJob, ToKernel, garbage, next_frame, short};
 use crate::{
@@ -169,11 +169,11 @@ impl Live {
         if self.send(&message, &job.code).await.is_err() {
             return (Outcome::Died(None), None);
         }
-        let mut deadline = started + Duration::from_millis(job.limits.timeout_ms);
+        self.alarm.as_mut().reset(started + Duration::from_millis(job.limits.timeout_ms));
         let mut interrupted: Option<(Instant, Cause)> = None;
         let mut samples = samples();
         let mut tools = Tools::default();
-        let (mut out, mut err) = (vec![0; 32 << 10], vec![0; 32 << 10]);
+        let [mut out, mut err] = self.buffers.take().unwrap_or_else(|| [(); 2].map(|()| vec![0; 32 << 10]));
         let mut outcome = loop {
             tokio::select! {
                 count = self.stdout.read(&mut out) => {
@@ -210,7 +210,7 @@ impl Live {
                         break Outcome::Died(Some("it did not take the answer of a tool".into()));
                     }
                 }
-                () = sleep_until(deadline) => match interrupted {
+                () = self.alarm.as_mut() => match interrupted {
                     Some((since, _)) if since.elapsed() >= KILL => {
                         let seconds = KILL.as_secs();
                         break Outcome::Died(Some(format!("it ignored the interrupt for {seconds} s and was killed")));
@@ -222,18 +222,18 @@ impl Live {
                             let _ = kill_process(self.pid, Signal::INT);
                         }
                         processes::interrupt_followers(self.pid);
-                        deadline = since + KILL;
+                        self.alarm.as_mut().reset(since + KILL);
                     }
                     None => {
                         interrupted = Some((Instant::now(), Cause::TimeLimit));
                         self.interrupt(job.id).await;
-                        deadline = Instant::now() + INTERRUPT_FOLLOWERS;
+                        self.alarm.as_mut().reset(Instant::now() + INTERRUPT_FOLLOWERS);
                     }
                 },
                 () = job.interrupt.notified(), if interrupted.is_none() => {
                     interrupted = Some((Instant::now(), Cause::Request));
                     self.interrupt(job.id).await;
-                    deadline = Instant::now() + INTERRUPT_FOLLOWERS;
+                    self.alarm.as_mut().reset(Instant::now() + INTERRUPT_FOLLOWERS);
                 }
                 _ = samples.tick(), if streaming == Streaming::Samples => {
                     stdout.flush_sample(job.id, &job.outbox).await;
@@ -253,6 +253,7 @@ impl Live {
                 break;
             }
         }
+        self.buffers = Some([out, err]);
         (outcome, interrupted.map(|(_, cause)| cause))
     }
 

@@ -1,11 +1,10 @@
 //! The pipes and sockets between the guest and a process it feeds.
 
-use std::{cell::OnceCell, io, os::fd::OwnedFd};
+use std::{io, os::fd::OwnedFd};
 
+use belljar_wire::Socket;
 use rustix::{
-    buffer::spare_capacity,
-    io::Errno,
-    net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair},
+    net::{AddressFamily, SocketFlags, SocketType, socketpair},
     pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
 };
 use tokio::{
@@ -82,73 +81,10 @@ impl PipeWriter {
     }
 }
 
-/// A stream socket that is watched for input alone: one that is watched for room too wakes this process whenever the
-/// other side has read something.
-pub(crate) struct Socket {
-    input: AsyncFd<OwnedFd>,
-    /// Watches for room, from the first time there was none.
-    room: OnceCell<AsyncFd<OwnedFd>>,
-}
-
-impl Socket {
-    pub(crate) fn from_fd(socket: OwnedFd) -> io::Result<Self> {
-        rustix::io::ioctl_fionbio(&socket, true)?;
-        // SAFETY: the descriptor is owned and stays open for as long as it is registered.
-        let input = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?;
-        Ok(Self { input, room: OnceCell::new() })
-    }
-
-    /// Ours for the event loop, theirs for the program.
-    pub(crate) fn pair() -> io::Result<(Self, OwnedFd)> {
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        Ok((Self::from_fd(ours)?, theirs))
-    }
-
-    /// Appends what comes to `buffer`, as much as it has room for. 0 at the end of the stream.
-    pub(crate) async fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        loop {
-            let mut ready = self.input.readable().await?;
-            let room = buffer.capacity() - buffer.len();
-            match recv(self.input.get_ref(), spare_capacity(buffer), RecvFlags::empty()) {
-                Ok((count, _)) => {
-                    // A stream that gives less than there is room for is empty. Asking again would only say so; what comes
-                    // later wakes us, and so does its end.
-                    if count > 0 && count < room {
-                        ready.clear_ready();
-                    }
-                    return Ok(count);
-                }
-                Err(Errno::AGAIN) => ready.clear_ready(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
-        let write =
-            |fd: &OwnedFd, bytes: &[u8]| -> io::Result<usize> { Ok(send(fd, bytes, SendFlags::NOSIGNAL)?) };
-        while !bytes.is_empty() {
-            let count = match write(self.input.get_ref(), bytes) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.room()?.async_io(Interest::WRITABLE, |fd| write(fd, bytes)).await?
-                }
-                done => done?,
-            };
-            bytes = &bytes[count..];
-        }
-        Ok(())
-    }
-
-    fn room(&self) -> io::Result<&AsyncFd<OwnedFd>> {
-        if self.room.get().is_none() {
-            let again = rustix::io::fcntl_dupfd_cloexec(self.input.get_ref(), 0)?;
-            // SAFETY: the descriptor is owned and stays open for as long as it is registered.
-            let room = unsafe { AsyncFd::register_with_interest(again, Interest::WRITABLE) }?;
-            let _ = self.room.set(room);
-        }
-        self.room.get().ok_or_else(|| io::Error::other("nothing watches for room"))
-    }
+/// Ours for the event loop, theirs for the program.
+pub(crate) fn socket_pair() -> io::Result<(Socket, OwnedFd)> {
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    Ok((Socket::from_fd(ours)?, theirs))
 }
 
 pub(crate) fn stream(socket: OwnedFd) -> io::Result<UnixStream> {

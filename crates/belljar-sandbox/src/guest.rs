@@ -13,15 +13,8 @@ use belljar_proto::{
     Call, Event, FromGuest, GENERATION, Reply, Request,
     frame::{Decoder, encode},
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        UnixStream,
-        unix::{OwnedReadHalf, OwnedWriteHalf},
-    },
-    sync::mpsc,
-    time::timeout,
-};
+use belljar_wire::Socket;
+use tokio::{net::UnixStream, sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Messages of one call that may wait for its caller; then the guest waits.
@@ -93,9 +86,10 @@ fn lock(calls: &Mutex<Calls>) -> MutexGuard<'_, Calls> {
 impl GuestClient {
     /// `digest` identifies the guest that is expected there; without it, any that speaks our protocol will do.
     pub(crate) async fn connect(stream: UnixStream, digest: Option<&str>) -> Result<Self, GuestError> {
-        let (mut reader, writer) = stream.into_split();
+        let socket = stream.into_std().and_then(|stream| Socket::from_fd(stream.into()));
+        let socket = Arc::new(socket.map_err(|_| GuestError::Gone)?);
         let mut decoder = Decoder::default();
-        let hello = timeout(HELLO_LIMIT, receive(&mut reader, &mut decoder)).await;
+        let hello = timeout(HELLO_LIMIT, receive(&socket, &mut decoder)).await;
         match hello.map_err(|_| GuestError::Nonsense("it said nothing".into()))?? {
             (FromGuest::Hello { generation: GENERATION, digest: theirs }, _)
                 if digest.is_none_or(|digest| theirs == digest) => {}
@@ -107,13 +101,14 @@ impl GuestClient {
         }
         let calls: Arc<Mutex<Calls>> = Arc::default();
         let closed = CancellationToken::new();
-        let (listening, at_the_end) = (listen(reader, decoder, Arc::clone(&calls)), closed.clone());
+        let (listening, at_the_end) =
+            (listen(Arc::clone(&socket), decoder, Arc::clone(&calls)), closed.clone());
         tokio::spawn(async move {
             listening.await;
             at_the_end.cancel();
         });
         let (sender, frames) = mpsc::channel(OUTBOX);
-        tokio::spawn(write(writer, frames));
+        tokio::spawn(write(socket, frames));
         Ok(Self { writer: sender, calls, closed, next: AtomicU64::new(1) })
     }
 
@@ -175,17 +170,19 @@ impl GuestClient {
     }
 }
 
-async fn write(mut writer: OwnedWriteHalf, mut frames: mpsc::Receiver<Vec<u8>>) {
+async fn write(socket: Arc<Socket>, mut frames: mpsc::Receiver<Vec<u8>>) {
     while let Some(frame) = frames.recv().await {
-        if writer.write_all(&frame).await.is_err() {
+        if socket.write_all(&frame).await.is_err() {
             break;
         }
     }
+    // The guest hangs up then, which ends `listen`.
+    socket.end();
 }
 
-async fn listen(mut reader: OwnedReadHalf, mut decoder: Decoder, calls: Arc<Mutex<Calls>>) {
+async fn listen(socket: Arc<Socket>, mut decoder: Decoder, calls: Arc<Mutex<Calls>>) {
     let mut unknown = 0;
-    while let Ok((message, body)) = receive(&mut reader, &mut decoder).await {
+    while let Ok((message, body)) = receive(&socket, &mut decoder).await {
         if unknown > MAX_UNKNOWN {
             break;
         }
@@ -213,16 +210,13 @@ async fn listen(mut reader: OwnedReadHalf, mut decoder: Decoder, calls: Arc<Mute
     calls.open.clear();
 }
 
-async fn receive(
-    reader: &mut OwnedReadHalf,
-    decoder: &mut Decoder,
-) -> Result<(FromGuest, Vec<u8>), GuestError> {
+async fn receive(socket: &Socket, decoder: &mut Decoder) -> Result<(FromGuest, Vec<u8>), GuestError> {
     loop {
         let frame = decoder.take::<FromGuest>().map_err(|e| GuestError::Nonsense(e.to_string()))?;
         if let Some(frame) = frame {
             return Ok((frame.header, frame.body));
         }
-        match reader.read_buf(decoder.space()).await {
+        match socket.read(decoder.space()).await {
             Ok(0) | Err(_) => return Err(GuestError::Gone),
             Ok(_) => {}
         }
