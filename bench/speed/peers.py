@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import install
+import proc
 from driver import CACHE, Refused, Stdio, environment
 from install import TEMPLATE
 
@@ -199,8 +200,7 @@ class Gateway(Script):
         try:
             super().close()
         finally:
-            self.server.terminate()
-            self.server.wait(30)
+            proc.end(self.server)
 
 
 class Sdk(Script):
@@ -282,6 +282,5 @@ class JupyterMcp(Contender):
         try:
             self.server.close(patience=2)  # it goes on without anybody to serve
         finally:
-            self.jupyter.terminate()
-            self.jupyter.wait(30)
+            proc.end(self.jupyter)
             self.directory.cleanup()

@@ -2,6 +2,8 @@
 
 import os
 import re
+import signal
+import subprocess
 from pathlib import Path
 
 
@@ -20,6 +22,17 @@ def family(*pids):
         found += generation
         generation = [child for parent in generation for child in children.get(parent, [])]
     return found
+
+
+def end(process):
+    """Asks it to end, and ends it and all it started if it does not."""
+    process.terminate()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        for pid in family(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.wait(30)
 
 
 def proportional(pids):
