@@ -281,6 +281,8 @@ class Zygote:
                     importlib.import_module(name)
                 except BaseException as error:
                     raise RuntimeError(f"cannot preload {name}: {type(error).__name__}: {error}") from error
+            gc.collect()
+            gc.freeze()  # so that those of the first plot have little to look at
             kernel.prepare()
         finally:
             for name in set_here:  # programs that users start decide for themselves
