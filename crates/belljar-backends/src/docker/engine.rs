@@ -356,7 +356,17 @@ impl Engine {
         let filters = HashMap::from([("label".to_owned(), vec![format!("{OWNER}={owner}")])]);
         let options =
             ListContainersOptions { all: true, filters: Some(filters), ..ListContainersOptions::default() };
-        let found = self.docker.list_containers(Some(options)).await.map_err(|e| readable(&e))?;
+        let mut listed = self.docker.list_containers(Some(options.clone())).await;
+        for _ in 0..REMOVALS {
+            let Some(id) = listed.as_ref().err().and_then(half_removed) else { break };
+            tracing::warn!(
+                "the engine lists nothing since it has lost the files of container {id}, which is removed"
+            );
+            let force = RemoveContainerOptions { force: true, ..RemoveContainerOptions::default() };
+            self.docker.remove_container(&id, Some(force)).await.map_err(|e| readable(&e))?;
+            listed = self.docker.list_containers(Some(options.clone())).await;
+        }
+        let found = listed.map_err(|e| readable(&e))?;
         Ok(found.into_iter().filter_map(|container| container.labels?.remove(HANDLE)).collect())
     }
 
@@ -430,6 +440,15 @@ fn nano_cpus(cpus: f64) -> i64 {
     (cpus.min(here) * 1e9) as i64
 }
 
+/// Podman forgets half of a container whose removal was broken off, because whoever asked for it has left. From then on it
+/// lists none, until the other half is removed. Nothing of such a container is left that anybody could use.
+fn half_removed(error: &Error) -> Option<String> {
+    let Error::DockerResponseServerError { status_code: 500, message } = error else { return None };
+    let id =
+        message.strip_prefix("getting container from store \"")?.strip_suffix("\": container not known")?;
+    (id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| id.to_owned())
+}
+
 pub(super) fn readable(error: &Error) -> String {
     match error {
         Error::DockerResponseServerError { message, .. } => message.clone(),
@@ -440,6 +459,19 @@ pub(super) fn readable(error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_podman_forgot_half_of_is_told_by_its_error() {
+        let said = |status_code, message: &str| {
+            half_removed(&Error::DockerResponseServerError { status_code, message: message.into() })
+        };
+        let id = "28bff524d0f510ea7be12db7d9c453bffbf2502bfea8e6144a5e034e83a8bae5";
+        let lost = format!("getting container from store \"{id}\": container not known");
+        assert_eq!(said(500, &lost).as_deref(), Some(id));
+        assert_eq!(said(404, &lost), None);
+        assert_eq!(said(500, "getting container from store \"../mine\": container not known"), None);
+        assert_eq!(said(500, "no space left on device"), None);
+    }
 
     #[test]
     fn an_engine_elsewhere_is_refused() {
