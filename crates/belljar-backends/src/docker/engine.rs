@@ -440,8 +440,8 @@ fn nano_cpus(cpus: f64) -> i64 {
     (cpus.min(here) * 1e9) as i64
 }
 
-/// Podman forgets half of a container whose removal was broken off, because whoever asked for it has left. From then on it
-/// lists none, until the other half is removed. Nothing of such a container is left that anybody could use.
+/// Podman was seen with half of a container: still listed, its files gone. It then lists none of those that have the same
+/// label, which is ours, until the other half is removed.
 fn half_removed(error: &Error) -> Option<String> {
     let Error::DockerResponseServerError { status_code: 500, message } = error else { return None };
     let id =
