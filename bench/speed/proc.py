@@ -1,5 +1,6 @@
 """What processes take, as /proc tells it."""
 
+import contextlib
 import os
 import re
 import signal
@@ -31,7 +32,8 @@ def end(process):
         process.wait(30)
     except subprocess.TimeoutExpired:
         for pid in family(process.pid):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.wait(30)
 
 

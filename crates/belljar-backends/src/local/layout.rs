@@ -22,9 +22,6 @@ const TOP: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// Files and directories of the host's /etc that programs need and that tell nothing about the host.
 const ETC: [&str; 5] = ["alternatives", "fonts", "ld.so.cache", "mime.types", "ssl/certs"];
 
-/// What must fit to the host's programs while these change: no copy stands for it.
-const LIVE: [&str; 8] = ["/usr", "/etc/alternatives", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
-
 /// What a Python installation has in its `lib`, each with a version.
 const OF_PYTHON: [&str; 8] = ["python", "libpython", "tcl", "tk", "libtcl", "libtk", "itcl", "thread"];
 
@@ -107,7 +104,10 @@ pub(crate) fn layout(templates: &Templates) -> Layout {
 }
 
 pub(super) fn show(source: &Path, target: &str) -> Bind {
-    let small = if LIVE.contains(&target) { None } else { Small::of(source) };
+    // What must fit to the host's programs while these change is never copied.
+    let live = ["/usr", "/etc/alternatives"].contains(&target)
+        || target.strip_prefix('/').is_some_and(|name| TOP.contains(&name));
+    let small = if live { None } else { Small::of(source) };
     Bind { source: source.to_path_buf(), target: target.into(), small }
 }
 
@@ -214,11 +214,12 @@ fn bind_library(library: &Path, version: &str, bind: &mut impl FnMut(&Path, &str
     if has_nothing_else(library).unwrap_or(false) {
         return bind(library, "/opt/python/lib");
     }
-    let entries = fs::read_dir(library).into_iter().flatten().flatten();
-    let names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    let shared = |name: &str| name.starts_with("libpython") && name.contains(".so");
-    for name in names.iter().filter(|name| *name == version || shared(name)) {
-        bind(&library.join(name), &format!("/opt/python/lib/{name}"));
+    bind(&library.join(version), &format!("/opt/python/lib/{version}"));
+    for entry in fs::read_dir(library).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("libpython") && name.contains(".so") {
+            bind(&entry.path(), &format!("/opt/python/lib/{name}"));
+        }
     }
 }
 
