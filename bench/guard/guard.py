@@ -153,7 +153,7 @@ def kernel():
             nonlocal number
             number += 1
             frames.send({"t": "run", "id": number}, code)
-            while frames.receive()[0]["t"] != "done":
+            while "done" not in frames.receive()[0]:
                 pass
 
         python = ".".join(platform_of(PYTHON))
@@ -203,11 +203,12 @@ def guest():
         def run():
             nonlocal number
             number += 1
-            frames.send({"id": number, "call": "run", "language": "python", "timeout_ms": 600_000, "output_cap": 100_000, "streaming": "off"}, b"1+1")
+            limits = {"timeout_ms": 600_000, "output_cap": 100_000, "streaming": "off"}
+            frames.send({"id": number, "call": {"run": {"language": "python", "limits": limits}}}, b"1+1")
             while True:
                 message, _ = frames.receive()
-                if message["t"] == "reply":
-                    return message["reply"] == "ran" and message["ok"] or sys.exit(f"the guest says {message}")
+                if "reply" in message:
+                    return message["reply"]["reply"].get("ran", {}).get("ok") or sys.exit(f"the guest says {message}")
 
         yield "guest, run", per_call(counted, run)
         host.close()

@@ -97,7 +97,8 @@ class Kernel:
             if len(self.inbox) < 4 + n:
                 break
             j = struct.unpack_from("<I", self.inbox, 4)[0]
-            self.frames.append((json.loads(bytes(self.inbox[8:8 + j])), bytes(self.inbox[8 + j:4 + n])))
+            [(kind, head)] = json.loads(bytes(self.inbox[8:8 + j])).items()
+            self.frames.append(({"t": kind, **head}, bytes(self.inbox[8 + j:4 + n])))
             del self.inbox[:4 + n]
 
     def drain(self, fd):

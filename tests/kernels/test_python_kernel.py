@@ -122,9 +122,9 @@ class Guest:
                 raise EOFError("the kernel closed its socket")
             self.data += chunk
         size, head = struct.unpack_from("<II", self.data)
-        message, body = json.loads(self.data[8:8 + head]), self.data[8 + head:4 + size]
-        self.data = self.data[4 + size:]
-        return message, body
+        [(kind, message)] = json.loads(self.data[8:8 + head]).items()
+        body, self.data = self.data[8 + head:4 + size], self.data[4 + size:]
+        return {"t": kind, **message}, body
 
     def start(self, code, **more):
         self.runs += 1
@@ -237,6 +237,25 @@ class Cells(KernelCase):
         self.assertEqual(self.good("").shows, [])
         self.good("';'", "';'")
         self.good("len('\ud7ff;')", "2")
+
+    def test_one_expression(self):
+        """It is compiled without a syntax tree, which must not be seen."""
+        for code in (" 1 + 1", "1 + 1\n", "1 + 1  # two;", "(1 + 1)", "\n1 + 1 \n\n", "int('2')"):
+            self.good(code, "2")
+        self.good("x = [0]")
+        self.good("x[0] = 5")
+        self.good("x[0]", "5")
+        self.bad("x[", "SyntaxError")
+        self.assertIn("<cell", self.bad("x[9]", "IndexError").err)
+        self.assertLessEqual(self.good("x['\\d' == 1] = 6").err.count("invalid escape"), 1)
+        self.good("import ast, asyncio")
+        self.good("(await asyncio.sleep(0, 7))", "7")
+        self.good("get_ipython().ast_node_interactivity = 'none'")
+        self.assertEqual(self.good("(1 + 1)").shows, [])
+        self.good("get_ipython().ast_node_interactivity = 'last_expr'")
+        self.good("class Twice(ast.NodeTransformer):\n    def visit_Constant(self, node): return ast.Constant(node.value * 2)\n"
+                  "get_ipython().ast_transformers.append(Twice())")
+        self.good("(1 + 1)", "4")
 
     def test_history(self):
         self.good("40 + 2")
@@ -495,6 +514,9 @@ class Streams(KernelCase):
     def test_lost_directory(self):
         self.good("import os, tempfile\nd = tempfile.mkdtemp()\nos.chdir(d)\nos.rmdir(d)")
         self.good("os.getcwd() in ('/', '/workspace')", "True")
+        with tempfile.TemporaryDirectory() as directory:
+            self.good(f"os.chdir({directory!r})")
+        self.good("os.getcwd() in ('/', '/workspace')", "True")
 
     def test_nonblocking_pipe(self):
         self.good("import os\nos.set_blocking(1, False)\nfor i in range(100000): print(i)")
@@ -549,6 +571,23 @@ class Interrupts(KernelCase):
         result = self.guest.interrupt("import time\ntry: time.sleep(20)\nexcept KeyboardInterrupt: 'caught'\n'ok'")
         self.assertTrue(result.done["ok"])
         self.assertEqual(result.value, "'ok'")
+
+    def test_before_it_began(self):
+        """The signal comes while the kernel waits for the run, whose frame and the interrupt's it then finds together."""
+        def stopped(code, interrupted):
+            os.kill(self.guest.pid, signal.SIGSTOP)
+            self.guest.start(code)
+            head = json.dumps({"t": "interrupt", "id": interrupted}).encode()
+            self.guest.sock.sendall(struct.pack("<II", 4 + len(head), len(head)) + head)
+            os.kill(self.guest.pid, signal.SIGINT)
+            os.kill(self.guest.pid, signal.SIGCONT)
+            return self.guest.finish()
+
+        result = stopped("import time\ntime.sleep(20)", self.guest.runs + 1)
+        self.assertEqual((result.error, result.done["interrupted"]), ("KeyboardInterrupt", True))
+        self.good("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nNone")
+        self.assertEqual(stopped("1 + 1", self.guest.runs).value, "2")  # meant for the run before
+        self.good("1 + 1", "2")
 
     def test_idle(self):
         for _ in range(50):

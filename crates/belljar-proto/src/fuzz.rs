@@ -60,10 +60,10 @@ fn seed<H: DeserializeOwned>(headers: &[&str], body: &[u8]) -> Vec<u8> {
 fn fuzz_frames_from_guest() {
     let talk = seed::<FromGuest>(
         &[
-            r#"{"t":"hello","generation":2,"digest":"x"}"#,
-            r#"{"t":"event","id":1,"event":"output","stream":"stdout"}"#,
-            r#"{"t":"event","id":1,"event":"display","result":true,"parts":[["text/plain",3]]}"#,
-            r#"{"t":"reply","id":1,"reply":"failed","kind":"internal","message":"no"}"#,
+            r#"{"hello":{"generation":2,"digest":"x"}}"#,
+            r#"{"event":{"id":1,"event":{"output":{"stream":"stdout"}}}}"#,
+            r#"{"event":{"id":1,"event":{"display":{"result":true,"parts":[["text/plain",3]]}}}}"#,
+            r#"{"reply":{"id":1,"reply":{"failed":{"kind":"internal","message":"no"}}}}"#,
         ],
         b"abc",
     );
@@ -74,9 +74,9 @@ fn fuzz_frames_from_guest() {
 fn fuzz_frames_to_guest() {
     let talk = seed::<Request>(
         &[
-            r#"{"id":1,"call":"run","language":"python","timeout_ms":1,"output_cap":1,"streaming":"off"}"#,
-            r#"{"id":2,"call":"write_file","path":"a","offset":0}"#,
-            r#"{"id":3,"call":"interrupt","target":1}"#,
+            r#"{"id":1,"call":{"run":{"language":"python","limits":{"timeout_ms":1,"output_cap":1,"streaming":"off"}}}}"#,
+            r#"{"id":2,"call":{"write_file":{"path":"a","offset":0}}}"#,
+            r#"{"id":3,"call":{"interrupt":{"target":1}}}"#,
         ],
         b"print(1)",
     );
@@ -87,9 +87,9 @@ fn fuzz_frames_to_guest() {
 fn fuzz_frames_of_kernels() {
     let from = seed::<FromKernel>(
         &[
-            r#"{"t":"hello","pid":7,"language":"python","version":"3"}"#,
-            r#"{"t":"display","id":1,"result":true,"parts":[["text/plain",1]]}"#,
-            r#"{"t":"done","id":1,"ok":false,"error":{"name":"E","message":"m"}}"#,
+            r#"{"hello":{"pid":7,"language":"python","version":"3"}}"#,
+            r#"{"display":{"id":1,"result":true,"parts":[["text/plain",1]]}}"#,
+            r#"{"done":{"id":1,"ok":false,"error":{"name":"E","message":"m"}}}"#,
         ],
         b"1",
     );

@@ -29,8 +29,9 @@ pub enum ToKernel {
     Ping { id: u64 },
 }
 
+/// Read without a tree, as [`crate::FromGuest`] is; what an interpreter is told has its name in `t`, which is simpler there.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(tag = "t", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum FromKernel {
     Hello {
         pid: i32,

@@ -18,7 +18,7 @@ pub use watch::*;
 
 /// Raised whenever the meaning or shape of a message changes. A guest is never upgraded in place: a host
 /// that meets another generation leaves that sandbox alone and says so.
-pub const GENERATION: u32 = 4;
+pub const GENERATION: u32 = 5;
 
 #[cfg(test)]
 mod fuzz;

@@ -63,7 +63,7 @@ fn frame(header: &Value, body: &[u8]) -> Vec<u8> {
 async fn converse(said: &[u8]) -> u64 {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let (mut read, mut write) = theirs.into_split();
-    let mut wire = frame(&json!({"t": "hello", "generation": GENERATION, "digest": "x"}), b"");
+    let mut wire = frame(&json!({"hello": {"generation": GENERATION, "digest": "x"}}), b"");
     wire.extend_from_slice(said);
     let speaking = async move {
         // The client may have hung up first.
@@ -94,14 +94,16 @@ async fn converse(said: &[u8]) -> u64 {
 fn fuzz_guest_conversation() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let captured = json!({"head": 1, "tail": 0, "total": 1, "file": null, "file_bytes": 0});
-    let ran = json!({"t": "reply", "id": 1, "reply": "ran", "ok": true, "error": null, "ending": {"how": "finished"},
-                     "duration_us": 1, "stdout": captured, "stderr": captured, "notes": []});
-    let display =
-        json!({"t": "event", "id": 1, "event": "display", "result": true, "parts": [["text/plain", 1]]});
-    let output = json!({"t": "event", "id": 1, "event": "output", "stream": "stdout"});
+    let event = |event: Value| json!({"event": {"id": 1, "event": event}});
+    let reply = |reply: Value| json!({"reply": {"id": 1, "reply": reply}});
+    let ran = reply(
+        json!({"ran": {"ok": true, "error": null, "ending": "finished", "duration_us": 1, "stdout": captured,
+                                   "stderr": captured, "notes": []}}),
+    );
+    let display = event(json!({"display": {"result": true, "parts": [["text/plain", 1]]}}));
+    let output = event(json!({"output": {"stream": "stdout"}}));
     let whole = [frame(&output, b"x"), frame(&display, b"1"), frame(&ran, b"ab")].concat();
-    let refusal =
-        frame(&json!({"t": "reply", "id": 1, "reply": "failed", "kind": "internal", "message": "no"}), b"");
+    let refusal = frame(&reply(json!({"failed": {"kind": "internal", "message": "no"}})), b"");
     // A fuzzer that starts from nonsense stays with nonsense.
     let outcomes = [&whole[..], &refusal, b""].map(|said| runtime.block_on(converse(said)));
     assert!(outcomes[0] != outcomes[1] && outcomes[1] != outcomes[2] && outcomes[0] != outcomes[2]);

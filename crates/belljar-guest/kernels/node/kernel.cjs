@@ -22,7 +22,7 @@
 const DRAIN_MS = 1000, POLL_MS = 50, PART_MAX = 8 << 20, FRAME_MAX = 15 << 20, WIRE = 3;
 
 function fatal(e) {
-  const json = Buffer.from(JSON.stringify({ t: 'fatal', message: String(e && e.stack) })), head = Buffer.alloc(8);
+  const json = Buffer.from(JSON.stringify({ fatal: { message: String(e && e.stack) } })), head = Buffer.alloc(8);
   head.writeUInt32LE(4 + json.length, 0);
   head.writeUInt32LE(json.length, 4);
   fs.writeSync(WIRE, Buffer.concat([head, json]));
@@ -167,7 +167,7 @@ function onRead(data) {
     have -= end;
     if (head.t === 'run') startRun(head.id, text, head.trace, head.env);
     else if (head.t === 'answer') answered(head, text);
-    else if (head.t === 'ping') send({ t: 'pong', id: head.id }, []);
+    else if (head.t === 'ping') send({ pong: { id: head.id } }, []);
     else if (head.t === 'interrupt') {
       swallowSignal();
       if (run !== null && run.id === head.id) run.stopped = true;
@@ -270,7 +270,7 @@ function sendParts(result, parts) {              // parts: [[mime, string | byte
     else dropped += `[${mime} of ${(b.length / 1048576).toFixed(1)} MiB left out: too large]\n`;
   }
   if (dropped) add('text/plain', bytesOf(dropped));
-  send({ t: 'display', id: run.id, result, parts: list }, bodies);
+  send({ display: { id: run.id, result, parts: list } }, bodies);
 }
 
 function imageMime(v) {
@@ -315,7 +315,7 @@ function ask(name, body) {
   const number = ++calls, { id } = run;
   return new Promise((resolve, reject) => {
     waiting.set(number, { id, resolve, reject });
-    send({ t: 'tool', id, number, name }, body);
+    send({ tool: { id, number, name } }, body);
   });
 }
 function answered({ number, ok }, text) {
@@ -712,9 +712,9 @@ function finish(me) {
   else if (me.stopped) error = { name: 'Interrupted', message: 'interrupted' };
   const interrupted = me.stopped && me.exit === null;
   if (interrupted) complain('Interrupted');
-  const head = { t: 'done', id: me.id, ok: error === null };
-  if (error !== null) { head.error = error; head.interrupted = interrupted; }
-  send(head);
+  const done = { id: me.id, ok: error === null };
+  if (error !== null) { done.error = error; done.interrupted = interrupted; }
+  send({ done });
   if (!usable) reallyExit(71);                   // output is lost for good: a new kernel is better
 }
 
@@ -773,6 +773,6 @@ pipe.open(WIRE);
 pipe.onread = onRead;
 installGates();
 pipe.readStart();
-send({ t: 'hello', pid, language: 'javascript', version: process.versions.node });
+send({ hello: { pid, language: 'javascript', version: process.versions.node } });
 // A kernel kept in reserve can use the time: the parser and the inspector load lazily.
 setTimeout(() => { if (run === null) { rewrite('const a = 1'); evaluate('0', () => {}); } }, 100).unref();

@@ -21,7 +21,7 @@ def fatal(error):
 
     name = type(error).__name__
     message = f"Python {sys.version.split()[0]} of this sandbox cannot be used: {name}: {error}"
-    text = json.dumps({"t": "fatal", "message": message}).encode()
+    text = json.dumps({"fatal": {"message": message}}).encode()
     os.write(WIRE, struct.pack("<II", 4 + len(text), len(text)) + text)
     os._exit(EXIT_FATAL)
 

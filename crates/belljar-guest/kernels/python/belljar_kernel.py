@@ -50,6 +50,9 @@ PARSE = ast.PyCF_ONLY_AST | AWAIT
 FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 BINARY = re.compile(r"image/(?!svg)|audio/|video/|application/(pdf|octet-stream)")
 FIRST_WORD = re.compile(r"\s*([A-Za-z_]\w*)(?![\w.(\[])")
+# One line that does not begin with a word on its own, as most statements and some magics do. No backslashes: of a wrong one,
+# whoever parses twice is warned twice.
+EXPRESSION = re.compile(r"(?!\s*[A-Za-z_]\w*(?![\w.(\[]))[^\n\\]+\s*\Z")
 SCALARS = {int, bool, complex, str, bytes}
 PLAIN = SCALARS | {float, list, tuple, dict, set, frozenset, range}
 
@@ -115,6 +118,7 @@ class Kernel:
         self.sock = self.pid = self.run_id = None
         self.active = False  # a run is under way, so an interrupt counts
         self.interrupted = self.sending = self.late = False
+        self.early = False  # an interrupt came while no run was under way
         self.swallowed = None  # an error that a magic has reported but not passed on
         self.held = b""  # the last result, which leaves together with `done`
         self.unread = bytearray()
@@ -267,7 +271,8 @@ class Kernel:
         return frames
 
     def interrupt_waits(self):
-        """Whether this run was interrupted before it began: the signal is lost then, but its frame came first."""
+        """Whether it was this run that was interrupted before it began: the frame that says so was sent before the signal."""
+        self.early = False
         try:
             self.unread += self.sock.recv(1 << 16, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -292,7 +297,7 @@ class Kernel:
         # No character becomes more than six bytes.
         if type(text) is str and len(text) <= MAX_PART // 6 and self.run_id is not None:
             body = text.encode("utf-8", "backslashreplace")
-            head = b'{"t":"display","id":%d,"result":true,"parts":[["text/plain",%d]]}' % (self.run_id, len(body))
+            head = b'{"display":{"id":%d,"result":true,"parts":[["text/plain",%d]]}}' % (self.run_id, len(body))
             self.held += frame(head, body)
             return
         for mime, value in data.items():
@@ -311,8 +316,8 @@ class Kernel:
             parts["text/plain"] = "\n".join([parts.get("text/plain", b"").decode(), *notes]).strip("\n").encode()
         if not parts or self.run_id is None:  # a thread may come after the end of its cell
             return
-        head = {"t": "display", "id": self.run_id, "result": result, "parts": [[m, len(v)] for m, v in parts.items()]}
-        data = frame(head, b"".join(parts.values()))
+        head = {"id": self.run_id, "result": result, "parts": [[m, len(v)] for m, v in parts.items()]}
+        data = frame({"display": head}, b"".join(parts.values()))
         if result:
             self.held += data
         else:
@@ -352,6 +357,7 @@ class Kernel:
 
     def on_sigint(self, signum, where):
         if not self.active:
+            self.early = True
             return
         first, self.interrupted = not self.interrupted, True
         if self.sending:
@@ -379,7 +385,7 @@ class Kernel:
         except SyntaxError as error:
             first = error
         text = shell.transform_cell(source)
-        if text.strip() == source.strip():
+        if text.rstrip() == source.rstrip():
             raise first
         return text, self.compile(text, name, PARSE)
 
@@ -388,9 +394,19 @@ class Kernel:
             linecache.cache[name] = len(source), None, source.splitlines(True), name
         return compile(source, name, mode, flags | self.future, True)
 
-    def pieces(self, text, tree, name):
+    def pieces(self, source, name):
         """Compiles all of the cell before any of it runs: (code, whether to show its value) in order."""
-        body, mode = tree.body, self.settings["ast_node_interactivity"]
+        mode, transformers = self.settings["ast_node_interactivity"], self.settings["ast_transformers"]
+        if EXPRESSION.match(source) and not transformers:
+            # Most of what is asked for is one expression, which needs no tree: half the time of a cell that does little.
+            try:
+                return [(self.compile(source, name, AWAIT, "eval"), mode != "none")]
+            except SyntaxError:
+                pass
+        text, tree = self.parse(source, name)
+        if transformers:
+            tree = self.shell.transform_ast(tree)
+        body = tree.body
         if mode == "all":
             groups = [[node] for node in body]
         else:
@@ -426,10 +442,7 @@ class Kernel:
                 shell.events.trigger("pre_execute")
             if result:
                 shell.events.trigger("pre_run_cell", result.info)
-            text, tree = self.parse(source, name)
-            if settings["ast_transformers"]:
-                tree = shell.transform_ast(tree)
-            for code, shows in self.pieces(text, tree, name):
+            for code, shows in self.pieces(source, name):
                 value = eval(code, shell.user_ns)
                 if code.co_flags & inspect.CO_COROUTINE:
                     value = self.wait_for(value)
@@ -516,7 +529,7 @@ class Kernel:
             _exit(code & 255)
 
     def run(self, run_id, source, trace=None, env=None):
-        self.before_run()
+        self.leave_deleted_directory()
         self.set_trace(trace)
         if env:
             self.change_environment(env)
@@ -525,7 +538,7 @@ class Kernel:
         self.active = True
         try:
             try:
-                if self.interrupt_waits():
+                if self.early and self.interrupt_waits():
                     self.interrupted = True
                     raise KeyboardInterrupt
                 self.execute(source)
@@ -557,24 +570,28 @@ class Kernel:
         self.finish(error)
 
     def finish(self, error):
-        head = b'{"t":"done","id":%d,"ok":true}' % self.run_id
+        head = b'{"done":{"id":%d,"ok":true}}' % self.run_id
         if error:
-            head = {"t": "done", "id": self.run_id, "ok": False, "error": error, "interrupted": self.interrupted}
+            head = {"done": {"id": self.run_id, "ok": False, "error": error, "interrupted": self.interrupted}}
         self.run_id = None  # from here on, what threads display has no cell to go to
         self.send(frame(head))
+        self.put_right()
 
     def restore_fds(self):
         for fd, spare, original in self.spares:
             if identity(fd) != original:
                 os.dup2(spare, fd)
 
-    def before_run(self):
-        """Puts right what an earlier cell may have broken."""
+    def put_right(self):
+        """What the cell may have broken, while whoever asked for it reads the answer."""
         self.restore_fds()
         self.output.install()
         if _signal.getsignal(signal.SIGINT) != self.on_sigint:
+            self.early = True  # it may have missed one
             signal.signal(signal.SIGINT, self.on_sigint)
-        # A deleted directory has no links left. (getcwd would tell too, but takes minutes in a very deep one.)
+
+    def leave_deleted_directory(self):
+        # It has no links left. (getcwd would tell too, but takes minutes in a very deep one.)
         try:
             gone = os.stat(".").st_nlink == 0
         except OSError:
@@ -625,11 +642,11 @@ class Kernel:
 
     def serve(self, fd):
         self.attach(fd)
-        self.send(frame({"t": "hello", "pid": self.pid, "language": "python", "version": VERSION}))
+        self.send(frame({"hello": {"pid": self.pid, "language": "python", "version": VERSION}}))
         while True:
             message, source = self.receive()
             if message["t"] == "ping":  # after an interrupt the guest wants to see that we still listen
-                self.send(frame({"t": "pong", "id": message["id"]}))
+                self.send(frame({"pong": {"id": message["id"]}}))
             if message["t"] != "run":
                 continue
             try:

@@ -64,7 +64,7 @@ class Bridge:
             number = self.number
             self.waiting.add(number)
         try:
-            kernel.send(self.frame({"t": "tool", "id": run, "number": number, "name": name}, data))
+            kernel.send(self.frame({"tool": {"id": run, "number": number, "name": name}}, data))
             while True:
                 with self.quietly(main), self.changed:
                     if number in self.answers:

@@ -397,7 +397,7 @@ class Zygote:
 def fatal(sock, error):
     """Tells the guest why there is no kernel."""
     try:
-        data = kernel.frame({"t": "fatal", "message": f"the Python kernel could not enter its sandbox: {error}"})
+        data = kernel.frame({"fatal": {"message": f"the Python kernel could not enter its sandbox: {error}"}})
         for fd in (getattr(zygote, "sock", None), sock):
             try:
                 if fd is not None and os.write(fd, data):
