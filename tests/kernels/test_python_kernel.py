@@ -246,6 +246,9 @@ class Cells(KernelCase):
         self.good("x[0] = 5")
         self.good("x[0]", "5")
         self.bad("x[", "SyntaxError")
+        self.assertIn("line 3", self.bad("\n\nx = = 1", "SyntaxError").err)
+        self.good("[" * 199 + "1" + "]" * 199 + ";")
+        self.assertLessEqual(self.good("[1if 1 else 2];").err.count("SyntaxWarning"), 1)
         self.assertIn("<cell", self.bad("x[9]", "IndexError").err)
         self.assertLessEqual(self.good("x['\\d' == 1] = 6").err.count("invalid escape"), 1)
         self.good("import ast, asyncio")
@@ -517,6 +520,19 @@ class Streams(KernelCase):
         with tempfile.TemporaryDirectory() as directory:
             self.good(f"os.chdir({directory!r})")
         self.good("os.getcwd() in ('/', '/workspace')", "True")
+
+    def test_threads_between_cells(self):
+        """What a thread breaks after its cell has ended is put right before the next."""
+        self.good("import os, sys, threading, time")
+        for damage in ("os.close(1)", "os.dup2(os.open('/dev/null', os.O_WRONLY), 1)", "setattr(sys, 'stdout', None)", "sys.stdout.detach()"):
+            with tempfile.TemporaryDirectory() as directory:
+                go, gone = os.path.join(directory, "go"), os.path.join(directory, "gone")
+                self.good(f"def damage():\n    while not os.path.exists({go!r}): time.sleep(0.01)\n    {damage}\n    os.mkdir({gone!r})\n"
+                          "threading.Thread(target=damage).start()")
+                os.mkdir(go)
+                while not os.path.exists(gone):
+                    time.sleep(0.01)
+            self.assertEqual(self.good("print('hello')").out, "hello\n", damage)
 
     def test_nonblocking_pipe(self):
         self.good("import os\nos.set_blocking(1, False)\nfor i in range(100000): print(i)")

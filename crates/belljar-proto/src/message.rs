@@ -45,7 +45,7 @@ impl std::fmt::Display for Language {
 }
 
 // Messages name what they are around what they say. With the name as a field beside the others, serde puts all of them into a
-// tree before it reads one: a fifth of what the server did for a call.
+// tree before it reads one: a seventh of what the server did for a call.
 
 /// Host to guest. `id` is chosen by the host and unique on the connection.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -208,7 +208,7 @@ pub enum Streaming {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromGuest {
-    /// First frame on every connection.
+    /// First frame on every connection. Its shape stays, so that another generation is recognised as one.
     Hello {
         generation: u32,
         digest: String,

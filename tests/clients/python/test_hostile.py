@@ -238,7 +238,8 @@ import json, struct
 def frame(head, body=b''):
     text = json.dumps(head).encode()
     return struct.pack('<II', 4 + len(text) + len(body), len(text)) + text + body
-for head in ({'t': 'done', 'id': 999, 'ok': True}, {'t': 'hello'}, {'t': 'nonsense'}, [], 5, {'t': 'display', 'id': 1, 'result': True, 'parts': [['a', 1 << 60]]}):
+for head in ({'done': {'id': 999, 'ok': True}}, {'hello': {'pid': 2, 'language': 'python', 'version': ''}}, {'hello': {}}, {'nonsense': {}}, [], 5,
+             {'display': {'id': 1, 'result': True, 'parts': [['a', 1 << 60]]}}, {'done': {'id': 999, 'ok': True}, 'pong': {'id': 1}}):
     for n in sockets: os.write(n, frame(head))
 """)
 

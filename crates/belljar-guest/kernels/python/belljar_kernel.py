@@ -12,6 +12,7 @@ __builtins__ = BUILTINS = dict(vars(builtins))
 
 import __future__
 import _signal
+import _thread
 import ast
 import asyncio
 import base64
@@ -50,13 +51,10 @@ PARSE = ast.PyCF_ONLY_AST | AWAIT
 FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 BINARY = re.compile(r"image/(?!svg)|audio/|video/|application/(pdf|octet-stream)")
 FIRST_WORD = re.compile(r"\s*([A-Za-z_]\w*)(?![\w.(\[])")
-# One line that does not begin with a word on its own, as most statements and some magics do. No backslashes: of a wrong one,
-# whoever parses twice is warned twice.
-EXPRESSION = re.compile(r"(?!\s*[A-Za-z_]\w*(?![\w.(\[]))[^\n\\]+\s*\Z")
 SCALARS = {int, bool, complex, str, bytes}
 PLAIN = SCALARS | {float, list, tuple, dict, set, frozenset, range}
 
-_exit, _fstat, _getpid = os._exit, os.fstat, os.getpid
+_exit, _fstat, _getpid, _count = os._exit, os.fstat, os.getpid, _thread._count
 _encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
 _decode = json.JSONDecoder().raw_decode
 _kernel = None
@@ -119,6 +117,7 @@ class Kernel:
         self.active = False  # a run is under way, so an interrupt counts
         self.interrupted = self.sending = self.late = False
         self.early = False  # an interrupt came while no run was under way
+        self.company = True  # there may be threads that break something between two runs
         self.swallowed = None  # an error that a magic has reported but not passed on
         self.held = b""  # the last result, which leaves together with `done`
         self.unread = bytearray()
@@ -385,7 +384,8 @@ class Kernel:
         except SyntaxError as error:
             first = error
         text = shell.transform_cell(source)
-        if text.rstrip() == source.rstrip():
+        # A cell that is indented throughout is moved to the left, as IPython does it.
+        if text.strip() == source.strip() and not source.lstrip("\n")[:1].isspace():
             raise first
         return text, self.compile(text, name, PARSE)
 
@@ -394,14 +394,19 @@ class Kernel:
             linecache.cache[name] = len(source), None, source.splitlines(True), name
         return compile(source, name, mode, flags | self.future, True)
 
+    def may_be_expression(self, source):
+        """Most statements, and some magics, begin with a word on its own. What is no expression after all is parsed twice: it should
+        not be long, and hold nothing that one would be warned of twice."""
+        return not (len(source) > 1_000 or FIRST_WORD.match(source) or "\n" in source.strip() or "\\" in source or ";" in source)
+
     def pieces(self, source, name):
         """Compiles all of the cell before any of it runs: (code, whether to show its value) in order."""
         mode, transformers = self.settings["ast_node_interactivity"], self.settings["ast_transformers"]
-        if EXPRESSION.match(source) and not transformers:
-            # Most of what is asked for is one expression, which needs no tree: half the time of a cell that does little.
+        # Most of what is asked for is one expression, which needs no tree: a quarter less for a cell that does little.
+        if not transformers and self.may_be_expression(source):
             try:
                 return [(self.compile(source, name, AWAIT, "eval"), mode != "none")]
-            except SyntaxError:
+            except (SyntaxError, MemoryError, RecursionError):
                 pass
         text, tree = self.parse(source, name)
         if transformers:
@@ -529,6 +534,8 @@ class Kernel:
             _exit(code & 255)
 
     def run(self, run_id, source, trace=None, env=None):
+        if self.company or _signal.getsignal(signal.SIGINT) != self.on_sigint:
+            self.put_right()
         self.leave_deleted_directory()
         self.set_trace(trace)
         if env:
@@ -538,7 +545,7 @@ class Kernel:
         self.active = True
         try:
             try:
-                if self.early and self.interrupt_waits():
+                if (self.early or self.unread) and self.interrupt_waits():
                     self.interrupted = True
                     raise KeyboardInterrupt
                 self.execute(source)
@@ -583,12 +590,13 @@ class Kernel:
                 os.dup2(spare, fd)
 
     def put_right(self):
-        """What the cell may have broken, while whoever asked for it reads the answer."""
-        self.restore_fds()
-        self.output.install()
+        """What the cell may have broken, while whoever asked for it reads the answer; before the next one again if it left threads."""
         if _signal.getsignal(signal.SIGINT) != self.on_sigint:
             self.early = True  # it may have missed one
             signal.signal(signal.SIGINT, self.on_sigint)
+        self.company = _count() > 0  # first: whoever ends after this was still there to break something
+        self.restore_fds()
+        self.output.install()
 
     def leave_deleted_directory(self):
         # It has no links left. (getcwd would tell too, but takes minutes in a very deep one.)
