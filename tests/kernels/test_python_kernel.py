@@ -618,6 +618,15 @@ class Interrupts(KernelCase):
 class Forks(unittest.TestCase):
     """The zygote itself."""
 
+    def test_its_memory_is_in_few_pieces(self):
+        """Huge pages hold only what lies together."""
+        zygote = Zygote()
+        self.addCleanup(zygote.close)
+        lines = Path(f"/proc/{zygote.process.pid}/maps").read_text().splitlines()
+        maps = [line.split() for line in lines]
+        sizes = [int(end, 16) - int(start, 16) for start, end in (fields[0].split("-") for fields in maps if fields[1] == "rw-p" and len(fields) == 5)]
+        self.assertGreater(max(sizes), 40 << 20)
+
     def test_life(self):
         zygote = Zygote(preload=["json"])
         self.addCleanup(zygote.close)
