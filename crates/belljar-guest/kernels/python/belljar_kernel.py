@@ -536,6 +536,7 @@ class Kernel:
     def run(self, run_id, source, trace=None, env=None):
         if self.company or _signal.getsignal(signal.SIGINT) != self.on_sigint:
             self.put_right()
+        self.company = True  # until it was put right after this run, which an interrupt may prevent
         self.leave_deleted_directory()
         self.set_trace(trace)
         if env:
