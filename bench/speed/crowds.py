@@ -12,6 +12,7 @@ from peers import LIBRARIES, kernel
 WORK = "n = 0\nfor i in range(60_000): n += i\nn == 1799970000 and $ID"
 SIZES = [1, 10, 100, 1_000, 3_000]
 CORES = os.cpu_count()
+SETTLED = 20  # seconds after which the kernel is done with memory that was new to it
 MEGABYTE = 1_000_000
 
 
@@ -109,10 +110,16 @@ def scale(bench: Bench):
             live += make(server, size - len(live))["taken"]
             chosen = live[::max(1, len(live) // 20)][:20]
             server.calls([run_request(context, "1+1") for context in chosen], count=len(chosen) * 5, expect='"result":"2"')
+            if size >= 1_000:
+                time.sleep(SETTLED)
             crowded, reference = {}, {}
+            began, watched = time.monotonic(), proc.watching_memory()
             for _ in range(samples):
                 probe(server, chosen, crowded)
                 probe(small, alone, reference)
+            if watched is not None:
+                part = (proc.watching_memory() - watched) / (time.monotonic() - began)
+                figures.curves.setdefault("kdamond, of a processor", []).append([size, part])
             for what, times in crowded.items():
                 figures.curves.setdefault(what, []).append([size, median(times)])
                 figures.curves.setdefault(f"{what}, beside one context", []).append([size, median(times) / median(reference[what])])

@@ -25,6 +25,17 @@ def family(*pids):
     return found
 
 
+def watching_memory():
+    """Processor seconds that the kernel's own look at which memory is in use (DAMON) has taken; None where it does not look."""
+    seconds = None
+    for entry in os.scandir("/proc"):
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and Path(entry.path, "comm").read_text().startswith("kdamond"):
+                times = Path(entry.path, "stat").read_text().rsplit(")", 1)[1].split()[11:13]
+                seconds = (seconds or 0) + sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+    return seconds
+
+
 def end(process):
     """Asks it to end, and ends it and all it started if it does not."""
     process.terminate()

@@ -63,10 +63,11 @@ pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -
     let run_dir = RunDir::create(&spec.run_dir, &spec.instance)?;
     // Own session: a Ctrl-C in the terminal is for the server, which then closes the socket.
     let _ = rustix::process::setsid();
-    let cgroups = match cgroup::discover() {
+    let hierarchy = cgroup::discover();
+    let cgroups = match &hierarchy {
         Ok(hierarchy) => {
-            sweep::sweep_cgroups(&hierarchy);
-            Some(Cgroups::open(&hierarchy, &spec.instance)?)
+            sweep::sweep_cgroups(hierarchy);
+            Some(Cgroups::open(hierarchy, &spec.instance)?)
         }
         Err(why) if spec.require_cgroups => {
             return Err(JailError::new("cgroups are required but not usable here", why)
@@ -86,7 +87,7 @@ pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -
     };
     let lasting = spec.keep_seconds > 0;
     let door = lasting.then(|| run_dir.open_door()).transpose()?;
-    become_first_of_a_pid_namespace(server, lasting)?;
+    become_first_of_a_pid_namespace(server, lasting, || run_dir.bury(hierarchy.ok(), &spec.instance))?;
     let mut outside = Outside::keep()?;
     sys::unshare(libc::CLONE_NEWNS).doing(|| "make a mount namespace".into())?;
     let parts = match root::build_and_enter(&spec.root, &run_dir.path.join("root"))? {
@@ -162,8 +163,8 @@ fn become_root_of_a_user_namespace() -> Result<()> {
 /// Goes on as pid 1 of a new pid namespace. Whatever ends the jailer then ends all that it started, by the kernel's
 /// hand; what loses its parent becomes the jailer's to bury; and the zygote may come back from a sandbox's pid
 /// namespace, which takes rights over the one it left. The first process stays outside as a watchdog: a jailer that
-/// hangs must not outlive its server.
-fn become_first_of_a_pid_namespace(server: BorrowedFd<'_>, lasting: bool) -> Result<()> {
+/// hangs must not outlive its server, and what one leaves behind that was killed is removed by `bury`.
+fn become_first_of_a_pid_namespace(server: BorrowedFd<'_>, lasting: bool, bury: impl FnOnce()) -> Result<()> {
     match sys::fork(libc::CLONE_NEWPID as u64, None).doing(|| "make a pid namespace".into())? {
         sys::Forked::Child => sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
             .map(drop)
@@ -175,7 +176,9 @@ fn become_first_of_a_pid_namespace(server: BorrowedFd<'_>, lasting: bool) -> Res
             } else {
                 watch_over(server, pidfd.as_fd());
             }
-            sys::exit_now(sys::wait_for(pid))
+            let code = sys::wait_for(pid);
+            bury();
+            sys::exit_now(code)
         }
     }
 }

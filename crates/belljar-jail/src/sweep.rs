@@ -1,7 +1,7 @@
 //! Removes what an instance left behind that did not get to clean up after itself.
 //!
 //! Every instance holds a lock in its run directory for as long as its jailer lives. Processes never outlive the
-//! jailer (the kernel sees to that); empty cgroups and run directories may.
+//! jailer (the kernel sees to that); empty cgroups and run directories may, when its watchdog is killed too.
 
 use std::{
     fs, io,
@@ -75,6 +75,14 @@ impl RunDir {
         let _ = unlinkat(&self.parent, name.join(LOCK), AtFlags::empty());
         let _ = unlinkat(&self.parent, name, AtFlags::REMOVEDIR);
     }
+
+    /// What the instance left whose processes have all ended, for whoever saw them end.
+    pub(crate) fn bury(&self, cgroups: Option<cgroup::Hierarchy>, instance: &str) {
+        if cgroups.is_none_or(|hierarchy| remove_cgroups(&hierarchy, instance)) {
+            // While it is there, a sweep knows what else to look for.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
 }
 
 /// Removes all traces of dead instances below `run_dir`. Returns their names.
@@ -91,7 +99,9 @@ pub fn sweep(run_dir: &Path) -> io::Result<Vec<String>> {
         if !is_abandoned(&path) || (name.starts_with('.') && is_young(&path)) {
             continue;
         }
-        remove_cgroups(name);
+        if let Ok(hierarchy) = cgroup::discover() {
+            remove_cgroups(&hierarchy, name);
+        }
         match fs::remove_dir_all(&path) {
             // Another one that starts at the same time sweeps too.
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
@@ -110,19 +120,21 @@ fn is_abandoned(dir: &Path) -> bool {
     }
 }
 
-fn remove_cgroups(instance: &str) {
-    let Ok(hierarchy) = cgroup::discover() else { return };
-    for base in hierarchy.bases {
+/// Whether all are gone.
+fn remove_cgroups(hierarchy: &cgroup::Hierarchy, instance: &str) -> bool {
+    let mut gone = true;
+    for base in &hierarchy.bases {
         let dir = base.join(cgroup::instance_name(instance));
-        for _ in 0..50 {
+        gone &= (0..50).any(|_| {
             kill_all_below(&dir);
-            remove_tree(&dir);
-            if !dir.exists() {
-                break;
+            let removed = remove_tree(&dir);
+            if !removed {
+                thread::sleep(Duration::from_millis(10));
             }
-            thread::sleep(Duration::from_millis(10));
-        }
+            removed
+        });
     }
+    gone
 }
 
 /// Removes cgroups of instances whose run directory is gone, too, such as that of a home that was temporary. Those with
@@ -162,12 +174,14 @@ fn kill_all_below(dir: &Path) {
     }
 }
 
-fn remove_tree(dir: &Path) {
+/// Whether it is gone.
+fn remove_tree(dir: &Path) -> bool {
     for child in subdirectories(dir) {
         // Busy until its last process is gone: the caller tries again.
         let _ = fs::remove_dir(child);
     }
     let _ = fs::remove_dir(dir);
+    !dir.exists()
 }
 
 fn subdirectories(dir: &Path) -> Vec<PathBuf> {

@@ -144,6 +144,17 @@ class Ends(RawTestCase):
             fresh.context()
             self.assert_nothing_left(footprint, 10)
 
+    def test_the_jailer_hangs(self):
+        """Nobody ends the sandboxes in order; whoever watches over it does, and removes what it cannot remove any more."""
+        server, footprint = self.busy()
+        parents = {pid: int(Path(f"/proc/{pid}/stat").read_text().rsplit(")")[-1].split()[1]) for pid in footprint.processes}
+        watchdogs = [pid for pid, parent in parents.items() if parent == server.pid]
+        jailers = [pid for pid, parent in parents.items() if parent in watchdogs]
+        self.assertEqual(len(jailers), 1, footprint.processes)
+        os.kill(jailers[0], signal.SIGSTOP)
+        server.process.kill()
+        self.assert_nothing_left(footprint, 10)
+
     def test_a_client_that_stops_reading(self):
         server, footprint = self.busy()
         context = server.context(name="loud")

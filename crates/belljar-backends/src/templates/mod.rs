@@ -204,6 +204,8 @@ fn remove_stale(keep: &Path) {
     }
 }
 
+const REMEMBERED: usize = 8;
+
 /// An interpreter that was found, and the state in which its file was then.
 #[derive(Serialize, Deserialize)]
 struct Remembered<T> {
@@ -214,9 +216,9 @@ struct Remembered<T> {
     found: T,
 }
 
-/// What `find` finds, or found the last time: asking an interpreter who it is takes a tenth of a second. Found again
-/// when the setting or PATH changes, or the interpreter's own file does.
-fn remember<T: Serialize + DeserializeOwned>(
+/// What `find` finds, or found before: asking an interpreter who it is takes a tenth of a second. Found again when the setting or
+/// PATH changes, or the interpreter's own file does. An editor and a terminal have different PATHs, so a few are remembered.
+fn remember<T: Clone + Serialize + DeserializeOwned>(
     sources: &Sources,
     name: &str,
     setting: Option<&Path>,
@@ -226,20 +228,23 @@ fn remember<T: Serialize + DeserializeOwned>(
     let key = format!("{setting:?} {:?}", std::env::var_os("PATH"));
     let state = |path: &Path| fs::metadata(path).ok().map(|m| (m.len(), m.modified().ok()));
     let note = sources.directory().join(format!("{name}.json"));
-    let known = fs::read(&note).ok().and_then(|json| serde_json::from_slice::<Remembered<T>>(&json).ok());
-    if let Some(known) = known
-        && known.key == key
-        && state(&known.executable) == Some((known.size, known.modified))
-    {
-        return Ok(known.found);
+    let known =
+        fs::read(&note).ok().and_then(|json| serde_json::from_slice::<Vec<Remembered<T>>>(&json).ok());
+    let mut known = known.unwrap_or_default();
+    if let Some(at) = known.iter().position(|known| known.key == key) {
+        let before = known.remove(at);
+        if state(&before.executable) == Some((before.size, before.modified)) {
+            return Ok(before.found);
+        }
     }
     let found = find()?;
     let executable = executable(&found);
-    if let Some((size, modified)) = state(&executable)
-        && let Ok(json) = serde_json::to_vec(&Remembered { key, executable, size, modified, found: &found })
-    {
+    if let Some((size, modified)) = state(&executable) {
+        known.insert(0, Remembered { key, executable, size, modified, found: found.clone() });
+        known.truncate(REMEMBERED);
         // Only a matter of speed, so it may fail.
-        let _ = fs::create_dir_all(sources.directory()).and_then(|()| fs::write(&note, json));
+        let _ = fs::create_dir_all(sources.directory())
+            .and_then(|()| fs::write(&note, serde_json::to_vec(&known)?));
     }
     Ok(found)
 }
@@ -321,11 +326,11 @@ mod tests {
         let program = home.path().join("python3");
         fs::write(&program, "one").unwrap();
         let asked = Cell::new(0);
-        let find = || {
+        let find_as = |setting: Option<&Path>| {
             remember(
                 &sources,
                 "python",
-                None,
+                setting,
                 |path: &PathBuf| path.clone(),
                 || {
                     asked.set(asked.get() + 1);
@@ -333,14 +338,26 @@ mod tests {
                 },
             )
         };
+        let find = || find_as(None);
         assert_eq!(find().unwrap(), program);
         assert_eq!(find().unwrap(), program);
         assert_eq!(asked.get(), 1);
         fs::write(&program, "another").unwrap();
         find().unwrap();
         assert_eq!(asked.get(), 2);
+        // Who asks in turns is not asked anew.
+        for _ in 0..3 {
+            find_as(Some(&program)).unwrap();
+            find().unwrap();
+        }
+        assert_eq!(asked.get(), 3);
+        for number in 0..REMEMBERED {
+            find_as(Some(&home.path().join(number.to_string()))).unwrap();
+        }
+        find().unwrap();
+        assert_eq!(asked.get(), 4 + REMEMBERED, "the oldest are forgotten");
         fs::remove_file(&program).unwrap();
         find().unwrap();
-        assert_eq!(asked.get(), 3);
+        assert_eq!(asked.get(), 5 + REMEMBERED);
     }
 }

@@ -199,6 +199,10 @@ class Kernel:
         hook = self.shell.displayhook
         hook._ = hook.__ = hook.___ = ""
         self.shell.reset()
+        fonts = sys.modules.get("matplotlib.font_manager")
+        if hasattr(fonts, "_get_font"):
+            # Matplotlib empties it in every child, where letting go of fonts would copy a hundred pages.
+            fonts._get_font.cache_clear()
 
     # The wire
 
@@ -206,7 +210,7 @@ class Kernel:
         os.set_inheritable(fd, False)
         self.sock, self.pid = socket.socket(fileno=fd), _getpid()
         self.spares = tuple((n, high_fd(n), identity(n)) for n in (0, 1, 2))
-        signal.signal(signal.SIGINT, self.on_sigint)
+        _signal.signal(signal.SIGINT, self.on_sigint)
 
     def send(self, data):
         """Sends whole frames: an interrupt waits until they are out."""

@@ -9,6 +9,7 @@ import time
 
 _started = time.monotonic()
 
+import _signal
 import array
 import ctypes
 import errno
@@ -20,12 +21,14 @@ import resource
 import select
 import signal
 import socket
+import struct
 import sys
 import threading
 
 CONTROL = 3
 MAX_MESSAGE = 1 << 20
 MAX_FDS = 12
+TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 EXIT_FATAL = 70
 
 # These libraries start threads on import unless told not to. (OpenMP does not: it starts them at the first
@@ -74,6 +77,7 @@ libc.capset.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
 libc.madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
 libc.syscall.restype = ctypes.c_long
 _long, _ref = ctypes.c_long, ctypes.byref
+_decode = json.JSONDecoder().raw_decode
 
 
 def check(result, step):
@@ -122,7 +126,7 @@ class Entry:
         Landlock needs no_new_privs, and the filter comes last because it may forbid all of this."""
         if self.caps:
             for cap in range(self.last_cap + 1):
-                prctl(f"drop capability {cap} from the bounding set", PR_CAPBSET_DROP, cap)
+                prctl("drop capabilities from the bounding set", PR_CAPBSET_DROP, cap)
             prctl("clear ambient capabilities", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
         if self.gid is not None:
             self.drop_groups()
@@ -201,6 +205,45 @@ def use_huge_pages():
                 libc.madvise(start, end - start, MADV_COLLAPSE)
 
 
+class Dice:
+    """The state of numpy's random numbers, which every child needs another of. To seed it takes a page fault in a hundred places;
+    written in place, in one."""
+
+    WORDS = 624
+
+    def __init__(self):
+        self.numpy = sys.modules.get("numpy.random")
+        self.address = None
+        if self.numpy is not None:
+            self.seed()
+            self.address = self.find()
+
+    def find(self):
+        """None if it is not laid out as we know it: the words, then how many of them were used."""
+        try:
+            generator = self.numpy.get_bit_generator()
+            name, state, address = generator.state["bit_generator"], generator.state["state"], generator.ctypes.state_address
+            known = state["key"].tobytes() + struct.pack("i", state["pos"])
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return None
+        same = name == "MT19937" and len(state["key"]) == self.WORDS and ctypes.string_at(address, len(known)) == known
+        return address if same else None
+
+    def seed(self):
+        self.numpy.seed(array.array("I", os.urandom(32)))  # without an argument it takes ten times as long
+
+    def roll(self):
+        """Python reseeds `random` by itself after a fork."""
+        if self.address is not None:
+            state = os.urandom(4 * self.WORDS) + struct.pack("i", self.WORDS)
+            ctypes.memmove(self.address, state, len(state))
+        elif self.numpy is not None:
+            self.seed()
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.seed()
+
+
 def close_range(first, last):
     if first > last:
         return
@@ -219,8 +262,11 @@ class Zygote:
         self.own_pid_ns = None
 
     def send(self, message):
+        self.tell(json.dumps(message).encode())
+
+    def tell(self, data):
         try:
-            self.control.send(json.dumps(message).encode())
+            self.control.send(data)
         except OSError:
             os._exit(0)  # the jailer is gone
 
@@ -235,9 +281,9 @@ class Zygote:
         for level, kind, payload in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds.frombytes(payload[:len(payload) - len(payload) % 4])
-        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        if flags & TRUNCATED:
             raise ValueError("message too long, or too many fds")
-        return json.loads(data), list(fds)
+        return _decode(data.decode())[0], list(fds)
 
     def start(self):
         gc.disable()  # imports hardly make garbage
@@ -263,6 +309,7 @@ class Zygote:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         self.wakeup = reader
+        self.dice = Dice()
         gc.collect()
         gc.freeze()
         gc.disable()  # if a module has enabled it: a collection in the zygote would only unshare memory
@@ -321,7 +368,8 @@ class Zygote:
                         raise ValueError(f"unknown message {message.get('t')!r}")
                     pid = self.fork(message, fds)
                     self.children[pid] = message["id"]
-                    self.send({"t": "forked", "id": message["id"], "pid": pid})
+                    # As text: every page that is touched between two forks is copied for each of them.
+                    self.tell(b'{"t":"forked","id":%d,"pid":%d}' % (message["id"], pid))
                 except Exception as error:
                     self.send({"t": "failed", "id": message.get("id"), "error": str(error) or repr(error)})
                 finally:
@@ -376,7 +424,7 @@ class Zygote:
                 os.write(fd, b"0")
             check(libc.setns(pidfd, SANDBOX), "join the sandbox")
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _signal.signal(signal.SIGCHLD, _signal.SIG_DFL)  # signal.signal looks for names in a dozen more pages
         os.setsid()  # the guest ends a kernel together with everything of its session
         os.umask(0o022)
         os.dup2(out, 1)
@@ -387,23 +435,14 @@ class Zygote:
         self.control.detach()
         close_range(3, high - 1)
         close_range(high + 1, 0x7FFFFFFF)
-        os.environ.update(message.get("env") or {})
+        for name, value in (message.get("env") or {}).items():
+            os.environ[name] = value
         if "TZ" in os.environ:
             time.tzset()
-        self.reseed()
+        self.dice.roll()
         self.entry.restrict()
         os.chdir(message.get("cwd") or "/")  # only now: an import must not find a user's file before
         gc.enable()
-
-    @staticmethod
-    def reseed():
-        """Python reseeds `random` by itself after a fork."""
-        numpy = sys.modules.get("numpy.random")
-        if numpy is not None:
-            numpy.seed(array.array("I", os.urandom(32)))  # without an argument it takes ten times as long
-        torch = sys.modules.get("torch")
-        if torch is not None:
-            torch.seed()
 
 
 def fatal(sock, error):

@@ -172,7 +172,7 @@ pub(crate) async fn serve(
             service.leave().await;
             tracing::info!("the sandboxes wait for the next server");
         } else if tokio::time::timeout(END, service.shutdown()).await.is_err() {
-            tracing::warn!("the sandboxes did not end in time; the next start removes what they left");
+            tracing::warn!("the sandboxes take longer to end than the server waits; their jailer sees to it");
         }
         let _ = tokio::time::timeout(END, accepting).await;
         let _ = tokio::time::timeout(END, offers.close()).await;

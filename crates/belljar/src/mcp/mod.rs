@@ -129,7 +129,7 @@ async fn shut_down(service: &SandboxService, offers: &Offers) {
     // What of the hub does not end by itself ends when its pipes are closed with this process.
     let both = async { tokio::join!(service.shutdown(), offers.close()) };
     if tokio::time::timeout(SHUTDOWN, both).await.is_err() {
-        tracing::warn!("the sandboxes did not end in time; the next start removes what they left");
+        tracing::warn!("the sandboxes take longer to end than the server waits; their jailer sees to it");
     }
 }
 
