@@ -181,9 +181,24 @@ def javascript(bench: Bench):
             deno.close()
 
 
+def alone(bench: Bench, server, context):
+    """The same without the time that it takes to wake another processor."""
+    for _ in range(bench.n(30)):
+        interrupts = proc.woken_elsewhere()
+        server.run(context, "1+1", 100)
+        if interrupts is not None:
+            bench.figures.add("processors woken by a call", OURS, [(proc.woken_elsewhere() - interrupts) / 100], "")
+    with proc.one_processor(bench.driver.pid, server.pid):
+        for _ in range(bench.n(30)):
+            before = proc.cpu(server.pid)
+            times = server.run(context, "1+1", 100)
+            bench.figures.add("steps of a call", "run_code of 1+1, all on one processor", times, cpu=(proc.cpu(server.pid) - before) / 100)
+
+
 def layers(bench: Bench):
     """Where the time of one call goes: the same way, a step further each time."""
-    empty = bench.attempt("an empty tool", bench.empty_tool)
+    makers = {"an empty tool": bench.empty_tool, "an empty tool behind two others": bench.relayed_tool}
+    floors = {name: made for name, make in makers.items() if (made := bench.attempt(name, make))}
     with Belljar(bench.driver) as server:
         server.warm_up()
         context = server.create()
@@ -200,11 +215,12 @@ def layers(bench: Bench):
         for tool, arguments in steps.values():
             server.timed(tool, arguments, 30)
         for number in range(bench.n(30)):
-            if empty:
-                bench.figures.add("steps of a call", "an empty tool", empty.run("1+1", 100))
+            for name, floor in floors.items():
+                bench.figures.add("steps of a call", name, floor.run("1+1", 100))
             for what, (tool, arguments) in rotated(list(steps.items()), number):
                 before = proc.cpu(server.pid)
                 times = server.timed(tool, arguments, 100, expect='"structuredContent"')
                 bench.figures.add("steps of a call", what, times, cpu=(proc.cpu(server.pid) - before) / 100)
-    if empty:
-        empty.close()
+        alone(bench, server, context)
+    for floor in floors.values():
+        floor.close()

@@ -188,6 +188,10 @@ class Bench:
     def empty_tool(self):
         return EmptyTool(self.driver, "an empty tool", [CLIENT, "empty"], "empty")
 
+    def relayed_tool(self):
+        """Behind as many processes as an interpreter of ours."""
+        return EmptyTool(self.driver, "an empty tool behind two others", [CLIENT, "relay", 2], "relay")
+
     def tools(self):
         """MCP servers that keep no state: what the way there costs, and what else is on it."""
         makers = {

@@ -108,5 +108,30 @@ def cpu(*pids):
     return total / 1e9
 
 
+@contextlib.contextmanager
+def one_processor(*pids):
+    """Keeps the processes and their descendants on one processor."""
+    everybody = family(*pids)
+    before = os.sched_getaffinity(pids[0])
+    place(everybody, {min(before)})
+    try:
+        yield
+    finally:
+        place(everybody, before)
+
+
+def place(pids, processors):
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                os.sched_setaffinity(int(task), processors)
+
+
+def woken_elsewhere():
+    """How often one processor has interrupted another so far; None where that is not counted."""
+    lines = re.findall(r"^ *(?:RES|CAL): (.*)", Path("/proc/interrupts").read_text(), re.M)
+    return sum(int(word) for line in lines for word in line.split() if word.isdigit()) if lines else None
+
+
 def available():
     return int(re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())[1]) * 1024

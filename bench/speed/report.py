@@ -62,6 +62,14 @@ def steps(figures: Figures):
     whole = figures.get(what, "run_code of 1+1")
     if whole:
         rows.append(f"| all of it | run_code of 1+1 | {whole.median * 1e6:.0f} µs | {whole.cpu * 1e6:.0f} µs |")
+    relayed = figures.get(what, "an empty tool behind two others")
+    if relayed:
+        rows.append(f"| as many changes of process and nothing else | an empty tool behind two processes that pass on lines | {relayed.median * 1e6:.0f} µs | |")
+    alone, woken = figures.get(what, "run_code of 1+1, all on one processor"), figures.get("processors woken by a call")
+    if alone:
+        rows.append(f"| the same without waking another processor | client, server and sandbox on one | {alone.median * 1e6:.0f} µs | {alone.cpu * 1e6:.0f} µs |")
+    if woken:
+        rows += ["", f"In a call, one processor interrupts the other {woken.median:.1f} times to wake somebody there, as the kernel counts it."]
     return rows
 
 

@@ -2,12 +2,14 @@
 //!
 //! `belljar-bench` takes orders as JSON, one per line, and answers each with one line. Requests come ready to be sent, with
 //! `$ID` where their number goes; answers are searched for the number and for what they must contain, and not parsed.
-//! `belljar-bench empty` is the other end: an MCP server whose only tool does nothing.
+//! `belljar-bench empty` is the other end: an MCP server whose only tool does nothing; `belljar-bench relay N` is the same
+//! behind N processes that pass everything on.
 
 mod empty;
 mod http;
 mod order;
 mod peer;
+mod relay;
 mod template;
 
 use std::{
@@ -22,11 +24,15 @@ use serde_json::{Value, json};
 use crate::{order::Order, peer::Peer};
 
 fn main() -> ExitCode {
-    let result = match std::env::args().nth(1).as_deref() {
-        None => obey(),
-        Some("empty") => empty::serve(),
-        Some(other) => Err(anyhow::anyhow!(
-            "there is no `{other}`: call it with `empty`, or with nothing and orders on standard input"
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let result = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => obey(),
+        ["empty"] => empty::serve(),
+        ["relay", behind] => {
+            behind.parse().with_context(|| format!("`{behind}` is no number")).and_then(relay::serve)
+        }
+        _ => Err(anyhow::anyhow!(
+            "call it with `empty`, with `relay N`, or with nothing and orders on standard input"
         )),
     };
     match result {

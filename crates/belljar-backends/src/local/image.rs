@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, path::Path};
 use belljar_jail::protocol::{GuestConfig, RootSpec};
 use belljar_sandbox::{Image, TemplateInfo};
 
-use super::layout::{self, ALONE, KERNEL, Layout, NODE_KERNEL, PRELOAD};
-use crate::templates::Templates;
+use super::layout::{self, ALONE, KERNEL, Layout, NODE_KERNEL};
+use crate::templates::{PRELOAD, Templates};
 
 /// The kernel's own libraries, for the Python of the image.
 const LIBRARIES: &str = "/opt/belljar/libraries";

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, io, path::Path};
 use belljar_jail::protocol::{Bind, BrowserSpec, GuestConfig, RootSpec, Small, ZygoteSpec};
 
 use super::browser;
-use crate::templates::{Python, TemplateError, Templates};
+use crate::templates::{PRELOAD, Python, TemplateError, Templates};
 
 const SITE: &str = "/opt/belljar/site";
 pub(super) const KERNEL: &str = "/opt/belljar/kernel";
@@ -15,8 +15,6 @@ const BIN: &str = "/opt/belljar/bin";
 /// Starts a kernel where there is no zygote.
 pub(super) const ALONE: &str = "belljar_alone.py";
 
-/// Imported once by the zygote, shared by every Python context.
-pub(super) const PRELOAD: [&str; 4] = ["numpy", "pandas", "matplotlib", "matplotlib.pyplot"];
 /// Directories of the host that are links on some distributions and real on others.
 const TOP: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// Files and directories of the host's /etc that programs need and that tell nothing about the host.

@@ -18,6 +18,7 @@ use std::{
 pub use browser::Browser;
 use libraries::Libraries;
 pub use node::Node;
+pub(crate) use python::PRELOAD;
 pub use python::Python;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};

@@ -33,11 +33,10 @@ const FIND: &str = "import sys, os, json; print(json.dumps({
     'prefix': os.path.realpath(sys.base_prefix),
     'executable': os.path.realpath(getattr(sys, '_base_executable', None) or sys.executable)}))";
 
-/// Prints the files that the zygote will read.
-const LIST: &str = "import numpy, pandas, matplotlib.pyplot, IPython.core.interactiveshell, sys
-files = {getattr(m, '__cached__', None) or getattr(m, '__file__', None) for m in list(sys.modules.values())}
-files |= {line.split()[-1] for line in open('/proc/self/maps') if line.split()[-1].startswith('/')}
-print('\\n'.join(sorted(f for f in files if f)))";
+/// Imported once by the zygote, shared by every Python context.
+pub(crate) const PRELOAD: [&str; 4] = ["numpy", "pandas", "matplotlib", "matplotlib.pyplot"];
+/// Prints the files that the zygote will read, in that order.
+const LIST: &str = include_str!("../../templates/prefetch.py");
 const PREFETCH: &str = "prefetch";
 
 /// An interpreter of the host's.
@@ -66,8 +65,8 @@ impl Found {
     }
 
     fn kernel_name(&self) -> String {
-        let host = format!("{self:?}");
-        let mut parts = vec![host.as_bytes()];
+        let packages = self.name();
+        let mut parts = vec![packages.as_bytes(), LIST.as_bytes()];
         for (name, text) in &KERNEL {
             parts.extend([name.as_bytes(), text.as_bytes()]);
         }
@@ -133,7 +132,7 @@ impl Python {
         }
         let kernel = sources.directory().join(host.kernel_name());
         if !kernel.is_dir() {
-            build_atomically(&kernel, |fresh| fill_kernel(&host, fresh))?;
+            build_atomically(&kernel, |fresh| fill_kernel(&host, &directory, fresh))?;
         }
         let holds = [hold(&directory)?, hold(&kernel)?];
         Ok(Self { host, directory, kernel, holds })
@@ -143,10 +142,10 @@ impl Python {
 impl Python {
     /// Asks the kernel to read what the zygote is about to import, so that it does not wait for the disk file by file.
     pub fn prefetch(&self) {
-        let list = fs::read_to_string(self.directory.join(PREFETCH)).unwrap_or_default();
+        let list = fs::read_to_string(self.kernel.join(PREFETCH)).unwrap_or_default();
         for path in list.lines() {
             // Only a matter of speed, so it may fail.
-            if let Ok(file) = fs::File::open(self.directory.join(path)) {
+            if let Ok(file) = fs::File::open(self.kernel.join(path)) {
                 let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::WillNeed);
             }
         }
@@ -175,22 +174,25 @@ fn fill(host: &Found, fresh: &Path, progress: Progress<'_>) -> Result<(), Templa
         "-c",
         "import IPython, numpy, pandas, matplotlib.pyplot, scipy, sklearn, sympy, requests, PIL, openpyxl",
     ]))?;
-    let mut list = python(host);
-    list.env("PYTHONPATH", &site).env("MPLCONFIGDIR", &fonts).env("MPLBACKEND", "Agg");
-    let wanted = capture(list.args(["-S", "-c", LIST]))?;
-    // The template is about to move, so what is in it is listed relative to it.
-    let wanted = wanted.replace(&format!("{}/", fresh.display()), "");
-    fs::write(fresh.join(PREFETCH), wanted).map_err(io("write the list of files"))?;
     let manifest = serde_json::to_vec_pretty(host).unwrap_or_default();
     fs::write(fresh.join("manifest.json"), manifest).map_err(io("write the manifest"))
 }
 
-fn fill_kernel(host: &Found, fresh: &Path) -> Result<(), TemplateError> {
+fn fill_kernel(host: &Found, packages: &Path, fresh: &Path) -> Result<(), TemplateError> {
     for (name, text) in KERNEL {
         fs::write(fresh.join(name), text).map_err(|e| TemplateError::io("write the kernel", &e))?;
     }
     compile(host, fresh);
-    Ok(())
+    let mut list = python(host);
+    let paths = std::env::join_paths([fresh, &packages.join("site")])
+        .map_err(|e| TemplateError::new(format!("a directory's name cannot be used: {e}")))?;
+    list.env("PYTHONPATH", paths)
+        .env("MPLCONFIGDIR", packages.join("matplotlib"))
+        .env("OPENBLAS_NUM_THREADS", "1");
+    let wanted = capture(list.args(["-B", "-S", "-c", LIST]).args(PRELOAD))?;
+    // It is about to move, so what is in it is listed relative to it.
+    let wanted = wanted.replace(&format!("{}/", fresh.display()), "");
+    fs::write(fresh.join(PREFETCH), wanted).map_err(|e| TemplateError::io("write the list of files", &e))
 }
 
 fn compile(host: &Found, directory: &Path) {

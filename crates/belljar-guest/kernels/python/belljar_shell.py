@@ -21,9 +21,9 @@ import time
 import traceback
 import types
 
-# IPython would import its terminal and its completer (prompt_toolkit, jedi) too: 20 MB that no kernel needs and
-# that every fork would pay for. Programs can still import them.
-sys.modules["jedi"] = None
+# IPython would import its terminal, its completer and a second parser (prompt_toolkit, jedi, astroid) too: 17 MB that no kernel
+# needs and that every fork would pay for. Programs can still import them.
+sys.modules["jedi"] = sys.modules["astroid"] = None
 sys.modules["IPython.terminal.embed"] = types.ModuleType("embed")
 sys.modules["IPython.terminal.embed"].embed = None
 
@@ -41,7 +41,7 @@ from IPython.utils.text import LSString, SList
 from traitlets import Type
 from traitlets.config import Config
 
-del sys.modules["jedi"], sys.modules["IPython.terminal.embed"]
+del sys.modules["jedi"], sys.modules["astroid"], sys.modules["IPython.terminal.embed"]
 
 MAX_TRACEBACK = 20_000
 NO_INPUT = "input() is not available here: the program has no terminal. Put the value in a variable instead."

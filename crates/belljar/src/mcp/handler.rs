@@ -219,9 +219,10 @@ impl ServerHandler for Handler {
             counted: shared.calls.token(),
         };
         if context.client_capabilities().is_some_and(|can| can.supports_tasks()) {
-            shared.tasks.carry_out(work, &context.ct).await
+            Box::pin(shared.tasks.carry_out(work, &context.ct)).await
         } else {
-            work.carry_out().await.map(Into::into)
+            // On the heap, because rmcp moves what it is given several times before it runs it.
+            Box::pin(work.carry_out()).await.map(Into::into)
         }
     }
 
