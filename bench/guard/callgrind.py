@@ -11,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "target/guard"
+keep = False  # what callgrind writes
 PATIENCE = 600  # seconds for anything; only a hang takes so long, even on a busy machine
 # Copies of any size count by their vector instructions: by default glibc takes one that valgrind counts per byte on some
 # processors and not on others.
@@ -90,4 +91,7 @@ class Counted:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if keep:
+            print(f"what callgrind wrote is in {self.directory}", flush=True)
+        else:
+            shutil.rmtree(self.directory, ignore_errors=True)

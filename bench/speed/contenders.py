@@ -11,7 +11,7 @@ import install
 import proc
 from driver import BELLJAR, CACHE, CLIENT, Belljar, Refused, Served, Stdio, environment
 from figures import OURS
-from peers import (HERE, LIBRARIES, PROGRAM, Contender, EmptyTool, Gateway, JupyterMcp, Lines, Sdk, Socket, kernel, plain_environment)
+from peers import (FONTS, HERE, LIBRARIES, PROGRAM, Contender, EmptyTool, Gateway, JupyterMcp, Lines, Sdk, Socket, kernel, plain_environment)
 
 
 class Ours(Contender):
@@ -111,7 +111,9 @@ class RunPython(Contender):
 
 
 def bubblewrap():
-    return [install.needs("bwrap"), "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    FONTS.mkdir(parents=True, exist_ok=True)
+    return [install.needs("bwrap"), "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc",
+            "--tmpfs", "/tmp", "--bind", FONTS, FONTS]
 
 
 def sandbox_runtime():

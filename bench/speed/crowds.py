@@ -149,10 +149,12 @@ def idle(bench, server):
     """What contexts cost that nobody uses."""
     seconds = 10 if bench.quick else 60
     time.sleep(3)
-    before = proc.cpu(server.pid)
+    before, watched = proc.cpu(server.pid), proc.watching_memory()
     time.sleep(seconds)
     bench.figures.single["idle seconds"] = seconds
     bench.figures.single["1,000 idle contexts: part of a processor"] = (proc.cpu(server.pid) - before) / seconds
+    if watched is not None:
+        bench.figures.single["1,000 idle contexts: kdamond"] = (proc.watching_memory() - watched) / seconds
 
 
 def fit(bench, server, live):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from driver import Refused
 from install import TEMPLATE
-from peers import HERE, PROGRAM, Contender, Lines
+from peers import FONTS, HERE, PROGRAM, Contender, Lines
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 from dockerd import Engine, NoEngine  # noqa: E402
@@ -32,10 +32,11 @@ class Daemon:
     def mounts(self):
         prefix = Path(os.path.realpath(TEMPLATE.python)).parents[1]
         binds = {"/usr", str(prefix), str(TEMPLATE.python.parents[1]), str(TEMPLATE.site), str(HERE)}
-        return [part for bind in sorted(binds) for part in ("-v", f"{bind}:{bind}:ro")]
+        FONTS.mkdir(parents=True, exist_ok=True)
+        return [part for bind in sorted(binds) for part in ("-v", f"{bind}:{bind}:ro")] + ["-v", f"{FONTS}:{FONTS}"]
 
     def run(self, *options):
-        env = ["-e", f"PYTHONPATH={TEMPLATE.site}", "-e", "OPENBLAS_NUM_THREADS=1", "-e", "MPLCONFIGDIR=/tmp", "-e", "MPLBACKEND=agg"]
+        env = ["-e", f"PYTHONPATH={TEMPLATE.site}", "-e", "OPENBLAS_NUM_THREADS=1", "-e", f"MPLCONFIGDIR={FONTS}", "-e", "MPLBACKEND=agg"]
         return [*self.command(), "run", "--network", "none", *env, *self.mounts(), *options]
 
     def close(self):

@@ -96,7 +96,8 @@ def goals(figures: Figures):
     single("64 contexts at once: of what the processors could do", f"{busy}: of the ideal", 0.8, True)
     single("64 contexts at once: 99th percentile to median", f"{busy}: p99 to median", 10, False)
     for what in ("create", "run 1+1", "stop"):
-        beside = dict(map(tuple, figures.curves.get(f"{what}, beside one context", []))).get(1_000)
-        ratio(f"{what} with 1,000 contexts alive beside 1", beside, beside and 1, 1.5, at_least=False)
+        curve, beside = (dict(map(tuple, figures.curves.get(key, []))) for key in (what, f"{what}, beside one context"))
+        ratio(f"{what} with 1,000 contexts alive beside 1", curve.get(1_000), curve.get(1), 1.5, at_least=False)
+        ratio("the same, beside a server with one at the same time", beside.get(1_000), beside.get(1_000) and 1, 1.5, at_least=False)
     single("1,000 idle contexts, of one processor", "1,000 idle contexts: part of a processor", 0.005, False, "%")
     return table

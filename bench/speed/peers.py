@@ -24,10 +24,14 @@ PROGRAM = "print(1+1)"
 LIMIT = 180  # seconds for all runs of one order
 
 
+# Everybody finds the list of fonts that the first one made: to make it takes longer than everything else.
+FONTS = CACHE / "matplotlib"
+
+
 def plain_environment():
     env = {name: value for name, value in os.environ.items() if not name.startswith(("BELLJAR", "PYTHON"))}
     return {**env, "PYTHONPATH": str(TEMPLATE.site), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1",
-            "MPLCONFIGDIR": str(CACHE / "matplotlib"), "MPLBACKEND": "agg"}
+            "MPLCONFIGDIR": str(FONTS), "MPLBACKEND": "agg"}
 
 
 class Contender:
@@ -75,7 +79,7 @@ class Lines(Contender):
         self.peer = f"lines-{Lines.started}"
         command = [*map(str, self.command), str(TEMPLATE.python), str(REPL)]
         self.pid = self.driver.order("start", name=self.peer, command=command, env=plain_environment(), log=str(CACHE / f"{self.peer}.log"))["pid"]
-        return self.ask(LIBRARIES)["age"]
+        return self.ask(LIBRARIES, expect='"success":true')["age"]
 
     def ask(self, code, count=1, **how):
         request = json.dumps({"id": "$ID", "code": code}, separators=(",", ":")).replace('"$ID"', "$ID", 1)

@@ -96,9 +96,12 @@ def scale(figures: Figures):
         rows.append("| `kdamond` besides, of a processor | " + " | ".join(f"{part:.0%}" for _, part in watched) + " |")
     rows += ["", "`list` returns every context, so it grows with what it says. There is no pool, so that nothing is hidden in it. *Beside one context*: as "
              "many times as long as in a server with one context, asked in turns. A thousand and more were left alone for 20 s before."]
+    rows.insert(6, "| list, for each context in it | " + " | ".join(shown(value / size, "s") for size, value in figures.curves["list"]) + " |")
     idle, fits = figures.single.get("1,000 idle contexts: part of a processor"), figures.single.get("contexts that fit")
     if idle is not None:
-        rows += ["", f"1,000 idle contexts took {idle:.2%} of one processor over {figures.single['idle seconds']} s."]
+        kernel = figures.single.get("1,000 idle contexts: kdamond")
+        rows += ["", f"1,000 idle contexts took {idle:.2%} of one processor over {figures.single['idle seconds']} s"
+                 + (f"; `kdamond` took {kernel:.0%} meanwhile." if kernel is not None else ".")]
     if fits:
         rows += ["", f"{fits:,} contexts were alive at once; then: {figures.single['contexts that fit: until']}."]
     return rows

@@ -100,6 +100,8 @@ struct Jailer {
     epoll: OwnedFd,
     sandboxes: HashMap<u64, Sandbox>,
     tokens: HashMap<String, u64>,
+    /// By the pid of their first process, in here.
+    pids: HashMap<i32, u64>,
     next_token: u64,
     /// 0 when this is not real root: then all sandboxes share the one user there is.
     uid_base: u32,
@@ -163,6 +165,7 @@ impl Jailer {
                     epoll,
                     sandboxes: HashMap::new(),
                     tokens: HashMap::new(),
+                    pids: HashMap::new(),
                     next_token: FIRST_SANDBOX,
                     uid_base,
                     zygote: None,
@@ -284,6 +287,7 @@ impl Jailer {
             .watch(token, sandbox.control.as_fd().as_raw_fd())
             .and_then(|()| self.watch(token, sandbox.pidfd.as_raw_fd()));
         self.tokens.insert(id.into(), token);
+        self.pids.insert(sandbox.pid, token);
         self.sandboxes.insert(token, sandbox);
         if first == Some(Language::Python) && self.mould.config.python.is_empty() {
             // While the sandbox is still being built, its interpreter starts too, and waits at the door.
@@ -295,14 +299,22 @@ impl Jailer {
 
     /// Drops a sandbox that never came to be.
     fn forget(&mut self, token: u64) {
-        if let Some(sandbox) = self.sandboxes.remove(&token) {
+        if let Some(sandbox) = self.strike_off(token) {
             sandbox.kill();
-            self.tokens.remove(&sandbox.id);
-            self.forks.retain(|_, fork| fork.sandbox != token);
-            self.waiting.retain(|w| w.sandbox != token);
-            self.forget_browsers(token);
             self.lingering.push(sandbox.id);
         }
+    }
+
+    fn strike_off(&mut self, token: u64) -> Option<Sandbox> {
+        let sandbox = self.sandboxes.remove(&token)?;
+        self.tokens.remove(&sandbox.id);
+        self.pids.remove(&sandbox.pid);
+        for fork in &sandbox.forks {
+            self.forks.remove(fork);
+        }
+        self.waiting.retain(|w| w.sandbox != token);
+        self.forget_browsers(token);
+        Some(sandbox)
     }
 
     fn dial(&self, id: &str) -> Result<OwnedFd> {
@@ -345,14 +357,8 @@ impl Jailer {
                 self.zygote_failed(format!("the Python zygote ended ({})", describe(status)));
                 continue;
             }
-            let Some(token) = self.sandboxes.iter().find(|(_, s)| s.pid == pid).map(|(t, _)| *t) else {
-                continue;
-            };
-            let Some(sandbox) = self.sandboxes.remove(&token) else { continue };
-            self.tokens.remove(&sandbox.id);
-            self.forks.retain(|_, fork| fork.sandbox != token);
-            self.waiting.retain(|w| w.sandbox != token);
-            self.forget_browsers(token);
+            let token = self.pids.get(&pid).copied();
+            let Some(sandbox) = token.and_then(|token| self.strike_off(token)) else { continue };
             let oom =
                 self.mould.cgroups.as_ref().is_some_and(|c| c.oom_kills(&sandbox.id) > sandbox.oom_kills);
             let mut why = describe(status);

@@ -33,8 +33,8 @@ pub(crate) struct Sandbox {
     pub(crate) pid: i32,
     pub(crate) pidfd: OwnedFd,
     pub(crate) control: Packets,
-    /// Interpreters that the zygote forked into it and that still run.
-    pub(crate) kernels: u32,
+    /// Numbers of the interpreters that the zygote forked into it and that still run.
+    pub(crate) forks: Vec<u64>,
     pub(crate) oom_kills: u64,
     pub(crate) limits: Limits,
     /// Its user outside; 0 when that is the one user there is.
@@ -150,7 +150,7 @@ impl Mould {
             pid,
             pidfd,
             control,
-            kernels: 0,
+            forks: Vec::new(),
             oom_kills: 0,
             limits: limits.clone(),
             uid,

@@ -39,7 +39,7 @@ pub(crate) struct Context {
     /// Of its sandbox, and of the one that takes its place.
     pub(crate) limits: Limits,
     description: String,
-    created_at: Timestamp,
+    pub(crate) created_at: Timestamp,
     /// Held while code runs: runs are serial, in order of arrival.
     pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
     queue: AtomicUsize,

@@ -26,18 +26,9 @@ impl SandboxService {
         )
         .await
     }
-
-    /// The one of the caller's live sandboxes that was made last.
-    pub fn current(&self, caller: &Caller) -> Option<ContextInfo> {
-        let sandboxes =
-            self.contexts_of(caller).into_iter().filter(|c| !c.is_stopping() && is_sandbox(&c.name));
-        // After a restart only the time says which is newer; within one time only the order does.
-        let newest = sandboxes.map(|c| (c.order, c.info())).max_by_key(|(order, c)| (c.created_at, *order));
-        newest.map(|(_, info)| info)
-    }
 }
 
-fn is_sandbox(name: &str) -> bool {
+pub(crate) fn is_sandbox(name: &str) -> bool {
     name.strip_prefix(PREFIX)
         .is_some_and(|rest| rest.len() == DIGITS && rest.bytes().all(|b| b.is_ascii_hexdigit()))
 }

@@ -7,6 +7,7 @@ mod adopt;
 mod backend;
 mod browse;
 mod context;
+mod contexts;
 mod current;
 mod error;
 mod exec;

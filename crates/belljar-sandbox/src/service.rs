@@ -14,8 +14,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Backend, BackendError, Caller, ContextInfo, Error, Health, Mount, NewContext, Quotas, Settings, State,
-    TemplateInfo, VolumeInfo, context::Context, network::Network, pool::Pool, processes, quota::Ledger,
-    usage::Usage,
+    TemplateInfo, VolumeInfo, context::Context, contexts::Contexts, network::Network, pool::Pool, processes,
+    quota::Ledger, usage::Usage,
 };
 
 /// A first call may come while the backend is still starting; it waits this long before it is told to come back.
@@ -33,7 +33,7 @@ pub struct SandboxService {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) settings: Settings,
     pub(crate) pool: Arc<Pool>,
-    contexts: Mutex<HashMap<String, Arc<Context>>>,
+    contexts: Mutex<Contexts>,
     /// Contexts being made, per caller: they count towards the quota.
     creating: Mutex<HashMap<Caller, usize>>,
     pub(crate) ledger: Arc<Ledger>,
@@ -266,16 +266,17 @@ impl SandboxService {
         }
     }
 
+    /// Newest first.
     pub(crate) fn contexts_of(&self, caller: &Caller) -> Vec<Arc<Context>> {
-        lock(&self.contexts).values().filter(|context| context.caller == *caller).cloned().collect()
+        lock(&self.contexts).of(caller).cloned().collect()
     }
 
     pub(crate) fn cut_networks(&self) {
-        lock(&self.contexts).values().for_each(|context| context.network.cut());
+        lock(&self.contexts).all().for_each(|context| context.network.cut());
     }
 
     pub(crate) fn keep(&self, context: Arc<Context>) {
-        lock(&self.contexts).insert(context.id.clone(), context);
+        lock(&self.contexts).insert(context);
     }
 
     /// Holds a place in the caller's quota until the context is made or has failed.
@@ -297,7 +298,7 @@ impl SandboxService {
         }
         let limit = self.ledger.quotas(caller).contexts.unwrap_or(self.settings.contexts_per_caller);
         let mut creating = lock(&self.creating);
-        let live = lock(&self.contexts).values().filter(|c| c.caller == *caller).count();
+        let live = lock(&self.contexts).count_of(caller);
         let count = creating.entry(caller.clone()).or_default();
         if live + *count >= limit {
             return Err(Error::TooManyContexts { live, limit });
@@ -314,7 +315,7 @@ impl SandboxService {
         if let Some(found) = contexts.get(context).filter(mine) {
             return Ok(Arc::clone(found));
         }
-        let named: Vec<_> = contexts.values().filter(mine).filter(|c| c.name == context).collect();
+        let named: Vec<_> = contexts.named(caller, context).iter().filter(mine).collect();
         match named[..] {
             [] => Err(Error::NotFound(context.into())),
             [one] => Ok(Arc::clone(one)),
@@ -330,13 +331,15 @@ impl SandboxService {
         self.find(caller, context).map(|c| c.info())
     }
 
+    /// The one of the caller's live sandboxes that was made last.
+    pub fn current(&self, caller: &Caller) -> Option<ContextInfo> {
+        let contexts = lock(&self.contexts);
+        contexts.sandboxes_of(caller).find(|context| !context.is_stopping()).map(|context| context.info())
+    }
+
     /// Newest first.
     pub fn list_contexts(&self, caller: &Caller) -> Vec<ContextInfo> {
-        let contexts = lock(&self.contexts);
-        let mut mine: Vec<_> =
-            contexts.values().filter(|c| c.caller == *caller && !c.is_stopping()).collect();
-        mine.sort_by_key(|c| std::cmp::Reverse(c.order));
-        mine.iter().map(|c| c.info()).collect()
+        lock(&self.contexts).of(caller).filter(|c| !c.is_stopping()).map(|c| c.info()).collect()
     }
 
     /// The context a caller gets who names none; made when it is not there.
@@ -394,8 +397,7 @@ impl SandboxService {
         let pause = (limit / 10).clamp(Duration::from_millis(100), Duration::from_secs(30));
         loop {
             tokio::time::sleep(pause).await;
-            let idle: Vec<_> =
-                lock(&self.contexts).values().filter(|c| c.idle_for() > limit).cloned().collect();
+            let idle: Vec<_> = lock(&self.contexts).all().filter(|c| c.idle_for() > limit).cloned().collect();
             for context in idle {
                 // What runs in the background uses a context too.
                 if context.is_busy() || processes::any_running(&context.sandbox()).await {

@@ -25,6 +25,7 @@ use crate::*;
 
 mod browser;
 mod losses;
+mod names;
 mod network;
 mod templates;
 

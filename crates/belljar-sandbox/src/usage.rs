@@ -111,7 +111,6 @@ impl SandboxService {
     pub fn usage(&self, caller: &Caller) -> Vec<ContextUsage> {
         let mut contexts = self.contexts_of(caller);
         contexts.retain(|context| !context.is_stopping());
-        contexts.sort_by_key(|context| std::cmp::Reverse(context.order));
         let counts = self.backend.isolation().counts_cpu;
         self.usage.watched.store(true, Ordering::Relaxed);
         let owned = self.usage.owned();

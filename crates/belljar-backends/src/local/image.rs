@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, path::Path};
 use belljar_jail::protocol::{GuestConfig, RootSpec};
 use belljar_sandbox::{Image, TemplateInfo};
 
-use super::layout::{self, ALONE, KERNEL, Layout, NODE_KERNEL};
-use crate::templates::{PRELOAD, Templates};
+use super::layout::{self, ALONE, Layout, NODE_KERNEL};
+use crate::templates::{KERNEL, PRELOAD, Templates};
 
 /// The kernel's own libraries, for the Python of the image.
 const LIBRARIES: &str = "/opt/belljar/libraries";
@@ -40,7 +40,7 @@ pub(crate) fn layout(template: &TemplateInfo, templates: &Templates) -> Layout {
     };
     // Started whatever the template says it has: where there is none, the guest tells what it looked for.
     if let (Some(python), Some(libraries)) = (templates.python(), &templates.libraries) {
-        bind(&python.kernel, KERNEL);
+        bind(&python.kernel.join("code"), KERNEL);
         bind(&libraries.directory, LIBRARIES);
         let program = format!("{KERNEL}/{ALONE}");
         let argv = ["python3", "-B", &program, "--last", LIBRARIES].into_iter().chain(PRELOAD);

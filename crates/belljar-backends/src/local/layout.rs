@@ -5,10 +5,8 @@ use std::{collections::BTreeMap, fs, io, path::Path};
 use belljar_jail::protocol::{Bind, BrowserSpec, GuestConfig, RootSpec, Small, ZygoteSpec};
 
 use super::browser;
-use crate::templates::{PRELOAD, Python, TemplateError, Templates};
+use crate::templates::{KERNEL, PRELOAD, Python, SITE, TemplateError, Templates};
 
-const SITE: &str = "/opt/belljar/site";
-pub(super) const KERNEL: &str = "/opt/belljar/kernel";
 const FONTS: &str = "/opt/belljar/matplotlib";
 pub(super) const NODE_KERNEL: &str = "/opt/belljar/node";
 const BIN: &str = "/opt/belljar/bin";
@@ -70,7 +68,7 @@ pub(crate) fn layout(templates: &Templates) -> Layout {
         let executable = bind_python(python, &mut bind);
         bind(&python.directory.join("site"), SITE);
         bind(&python.directory.join("matplotlib"), FONTS);
-        bind(&python.kernel, KERNEL);
+        bind(&python.kernel.join("code"), KERNEL);
         python_environment(python, &mut env);
         for name in ["python", "python3"] {
             links.push((format!("{BIN}/{name}"), executable.clone()));

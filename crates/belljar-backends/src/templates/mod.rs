@@ -18,8 +18,8 @@ use std::{
 pub use browser::Browser;
 use libraries::Libraries;
 pub use node::Node;
-pub(crate) use python::PRELOAD;
 pub use python::Python;
+pub(crate) use python::{KERNEL, PRELOAD, SITE};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};

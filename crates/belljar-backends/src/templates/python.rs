@@ -14,7 +14,7 @@ use super::{Hold, Progress, Sources, TemplateError, build_atomically, capture, h
 /// With the digest of every wheel: pip takes no other.
 const REQUIREMENTS: &str = include_str!("../../templates/python-requirements.lock");
 /// The kernel's sources: a template of its own, because they change more often than the packages.
-const KERNEL: [(&str, &str); 5] = [
+const SOURCES: [(&str, &str); 5] = [
     ("belljar_alone.py", include_str!("../../../belljar-guest/kernels/python/belljar_alone.py")),
     ("belljar_kernel.py", include_str!("../../../belljar-guest/kernels/python/belljar_kernel.py")),
     ("belljar_shell.py", include_str!("../../../belljar-guest/kernels/python/belljar_shell.py")),
@@ -22,7 +22,7 @@ const KERNEL: [(&str, &str); 5] = [
     ("belljar_zygote.py", include_str!("../../../belljar-guest/kernels/python/belljar_zygote.py")),
 ];
 /// Change it when the steps below change.
-const RECIPE: &str = "3";
+const RECIPE: &str = "4";
 const OLDEST: (u32, u32) = (3, 10);
 /// The newest that the pinned packages have wheels for.
 const NEWEST: (u32, u32) = (3, 13);
@@ -33,6 +33,9 @@ const FIND: &str = "import sys, os, json; print(json.dumps({
     'prefix': os.path.realpath(sys.base_prefix),
     'executable': os.path.realpath(getattr(sys, '_base_executable', None) or sys.executable)}))";
 
+/// Where sandboxes have the packages, and the kernel.
+pub(crate) const SITE: &str = "/opt/belljar/site";
+pub(crate) const KERNEL: &str = "/opt/belljar/kernel";
 /// Imported once by the zygote, shared by every Python context.
 pub(crate) const PRELOAD: [&str; 4] = ["numpy", "pandas", "matplotlib", "matplotlib.pyplot"];
 /// Prints the files that the zygote will read, in that order.
@@ -53,6 +56,7 @@ pub struct Python {
     pub host: Found,
     /// Holds `site` (packages) and `matplotlib` (its font cache).
     pub directory: PathBuf,
+    /// Holds `code`, and the list of files that are wanted first, which names paths of the host.
     pub kernel: PathBuf,
     pub holds: [Hold; 2],
 }
@@ -67,7 +71,7 @@ impl Found {
     fn kernel_name(&self) -> String {
         let packages = self.name();
         let mut parts = vec![packages.as_bytes(), LIST.as_bytes()];
-        for (name, text) in &KERNEL {
+        for (name, text) in &SOURCES {
             parts.extend([name.as_bytes(), text.as_bytes()]);
         }
         format!("kernel-{}", &hex_digest(&parts)[..16])
@@ -161,7 +165,7 @@ fn fill(host: &Found, fresh: &Path, progress: Progress<'_>) -> Result<(), Templa
     install(host, &requirements, &site, progress)?;
 
     progress("compiling bytecode", 0.75);
-    compile(host, &site);
+    compile(host, &site, SITE);
 
     progress("finding fonts", 0.92);
     let mut cache = python(host);
@@ -179,12 +183,14 @@ fn fill(host: &Found, fresh: &Path, progress: Progress<'_>) -> Result<(), Templa
 }
 
 fn fill_kernel(host: &Found, packages: &Path, fresh: &Path) -> Result<(), TemplateError> {
-    for (name, text) in KERNEL {
-        fs::write(fresh.join(name), text).map_err(|e| TemplateError::io("write the kernel", &e))?;
+    let code = fresh.join("code");
+    fs::create_dir(&code).map_err(|e| TemplateError::io("make the kernel's directory", &e))?;
+    for (name, text) in SOURCES {
+        fs::write(code.join(name), text).map_err(|e| TemplateError::io("write the kernel", &e))?;
     }
-    compile(host, fresh);
+    compile(host, &code, KERNEL);
     let mut list = python(host);
-    let paths = std::env::join_paths([fresh, &packages.join("site")])
+    let paths = std::env::join_paths([code, packages.join("site")])
         .map_err(|e| TemplateError::new(format!("a directory's name cannot be used: {e}")))?;
     list.env("PYTHONPATH", paths)
         .env("MPLCONFIGDIR", packages.join("matplotlib"))
@@ -195,10 +201,13 @@ fn fill_kernel(host: &Found, packages: &Path, fresh: &Path) -> Result<(), Templa
     fs::write(fresh.join(PREFETCH), wanted).map_err(|e| TemplateError::io("write the list of files", &e))
 }
 
-fn compile(host: &Found, directory: &Path) {
+/// For a directory that sandboxes have as `inside`. Bytecode names its source: with another name it would tell where the host has
+/// it, and each import would put it right.
+fn compile(host: &Found, directory: &Path, inside: &str) {
     let mut compile = python_module(host, "compileall");
     // Unchecked: these files never change, so importing need not look at their sources.
     compile.args(["-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]);
+    compile.arg("-s").arg(directory).args(["-p", inside]);
     // Some packages ship test files for other versions of the language; they are allowed not to compile.
     let _ = compile.arg(directory).stdout(Stdio::null()).stderr(Stdio::null()).status();
 }

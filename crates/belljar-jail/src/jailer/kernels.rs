@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A guest asks for a new interpreter when one died; more than this at once is not honest work.
-const KERNELS_PER_SANDBOX: u32 = 8;
+const KERNELS_PER_SANDBOX: usize = 8;
 /// So few that neither the jailer nor the zygote ever waits for the other to read.
 const MAX_OUTSTANDING: usize = 32;
 const ZYGOTE_ATTEMPTS: u32 = 3;
@@ -22,8 +22,8 @@ const ZYGOTE_ATTEMPTS: u32 = 3;
 impl Jailer {
     pub(super) fn request_kernel(&mut self, request: Waiting) {
         let Some(sandbox) = self.sandboxes.get(&request.sandbox) else { return };
-        let waiting = self.waiting.iter().filter(|w| w.sandbox == request.sandbox).count() as u32;
-        if sandbox.kernels + waiting >= KERNELS_PER_SANDBOX || self.has_lost_its_limits(sandbox) {
+        let waiting = self.waiting.iter().filter(|w| w.sandbox == request.sandbox).count();
+        if sandbox.forks.len() + waiting >= KERNELS_PER_SANDBOX || self.has_lost_its_limits(sandbox) {
             return sandbox.kill();
         }
         if let Some(why) = &self.zygote_failure {
@@ -60,7 +60,7 @@ impl Jailer {
             Ok(()) => {
                 self.next_fork += 1;
                 self.outstanding += 1;
-                sandbox.kernels += 1;
+                sandbox.forks.push(fork);
                 self.forks.insert(fork, Fork { sandbox: request.sandbox, kernel: request.kernel });
             }
             Err(error) => refuse_kernel(sandbox, request.kernel, &error.to_string()),
@@ -97,7 +97,7 @@ impl Jailer {
         self.outstanding = 0;
         for (_, fork) in self.forks.drain() {
             if let Some(sandbox) = self.sandboxes.get_mut(&fork.sandbox) {
-                sandbox.kernels = sandbox.kernels.saturating_sub(1);
+                sandbox.forks.clear();
             }
         }
         if self.zygote_attempts < ZYGOTE_ATTEMPTS {
@@ -158,10 +158,10 @@ impl Jailer {
         }
     }
 
-    fn forget_fork(&mut self, fork: u64) -> Option<(&mut Sandbox, u64)> {
-        let fork = self.forks.remove(&fork)?;
+    fn forget_fork(&mut self, number: u64) -> Option<(&mut Sandbox, u64)> {
+        let fork = self.forks.remove(&number)?;
         let sandbox = self.sandboxes.get_mut(&fork.sandbox)?;
-        sandbox.kernels = sandbox.kernels.saturating_sub(1);
+        sandbox.forks.retain(|known| *known != number);
         Some((sandbox, fork.kernel))
     }
 
