@@ -59,7 +59,7 @@ const server = await (await Server.start("--toolsets", "contexts", "--contexts-m
 try {
   const rows = [[`${CROWD} contexts`, "median", "worst"], ["---", "---:", "---:"], ...await measure(browser, server)];
   const table = rows.map((cells) => `| ${cells.join(" | ")} |`).join("\n");
-  const text = `\`make bench-dashboard\` with ${CROWD} real contexts in Chromium, ${ROUNDS} times, on a shared machine (${cpus().length} processors, Linux ${release()}). The aim is ${BUDGET} ms.\n\n${table}`;
+  const text = `\`make bench-dashboard\` with ${CROWD} real contexts in Chromium, ${ROUNDS} times, on a shared machine (${cpus().length} processors, Linux ${release().split("-")[0]}). The aim is ${BUDGET} ms.\n\n${table}`;
   say(text);
   if (process.argv.includes("--docs")) {
     const page = readFileSync(DOCS, "utf8");
