@@ -11,6 +11,10 @@ pub(crate) fn refusal(address: IpAddr) -> Option<&'static str> {
 }
 
 fn v4(address: Ipv4Addr) -> Option<&'static str> {
+    // Public by its number, but in Azure it is the machine's own host, which hands out secrets.
+    if address == Ipv4Addr::new(168, 63, 129, 16) {
+        return Some("where Azure keeps its metadata");
+    }
     let [a, b, c, _] = address.octets();
     Some(match (a, b, c) {
         (0, ..) => "this network",
@@ -104,6 +108,27 @@ mod tests {
         ] {
             assert!(!is_public(text), "{text}");
         }
+    }
+
+    /// Of every cloud that is known to have them elsewhere than at 169.254.169.254.
+    #[test]
+    fn metadata_of_clouds_is_nobodys_business() {
+        for text in [
+            "168.63.129.16",      // Azure
+            "100.100.100.200",    // Alibaba
+            "192.0.0.192",        // Oracle, the older one
+            "169.254.0.23",       // Tencent
+            "169.254.42.42",      // Scaleway
+            "169.254.170.2",      // containers of Amazon's
+            "fd00:ec2::254",      // Amazon
+            "fd00:c1::a9fe:a9fe", // Oracle
+            "fd20:ce::254",       // Google
+            "fd00:42::42",        // Scaleway
+            "fe80::a9fe:a9fe",    // OpenStack
+        ] {
+            assert!(!is_public(text), "{text}");
+        }
+        assert!(is_public("168.63.129.15") && is_public("168.63.129.17"));
     }
 
     #[test]

@@ -4,8 +4,7 @@
 use std::{io, sync::atomic::Ordering, time::Duration};
 
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split},
-    sync::Notify,
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split},
     time::timeout,
 };
 
@@ -15,13 +14,11 @@ use crate::{
     log::{Bytes, Trail},
     policy::Grant,
     refusal::{Reason, Refusal},
-    secret::{self, Scrubber, Secret},
+    relay::{FAREWELL, SILENCE, silent},
+    scrubber::Scrubber,
+    secret::{self, Secret},
 };
 
-/// Nothing was heard for so long.
-pub(crate) const SILENCE: Duration = Duration::from_secs(600);
-/// The same once one side has closed its end: whoever left does not come back for an answer, and takes a place.
-pub(crate) const FAREWELL: Duration = Duration::from_secs(20);
 /// Between a connection and the request on it.
 pub(crate) const HEAD_LIMIT: Duration = Duration::from_secs(60);
 
@@ -44,10 +41,32 @@ impl<'a> To<'a> {
     }
 }
 
+/// What a client wants to do with its connection after a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum After {
+    Close,
+    Stay,
+    WebSocket,
+}
+
+impl After {
+    fn of(request: &Request, framing: Framing) -> Self {
+        let words = |name| request.headers.all(name).flat_map(|value| value.split(|byte| *byte == b','));
+        let is = |name, what: &[u8]| words(name).any(|word| word.trim_ascii().eq_ignore_ascii_case(what));
+        match request.minor {
+            1 if is("upgrade", b"websocket") && framing == Framing::Empty => Self::WebSocket,
+            1 if !is("connection", b"close") => Self::Stay,
+            _ => Self::Close,
+        }
+    }
+}
+
 /// A request that may be sent.
 pub(crate) struct Ready {
-    request: Request,
-    framing: Framing,
+    pub(crate) request: Request,
+    pub(crate) framing: Framing,
+    /// Only a connection that is for more than one request has to know.
+    pub(crate) after: After,
     /// Of the client's HTTP/1.x.
     minor: u8,
     scrubber: Scrubber,
@@ -95,6 +114,7 @@ impl Ready {
     ) -> Result<Self, Refusal> {
         let wrong = |why: &str| Refusal::malformed(format!("the request is not understood: {why}"));
         grant.check_method(&request.method)?;
+        grant.check_headers(&request.headers)?;
         let framing = request.framing().map_err(wrong)?;
         let said = request.headers.get("host").map(String::from_utf8_lossy);
         match said.map(|said| Host::parse_with_port(&said, Some(port))) {
@@ -109,7 +129,7 @@ impl Ready {
         if !origin || path.contains('#') {
             return Err(wrong("the target is no path"));
         }
-        let minor = request.minor;
+        let (minor, after) = (request.minor, After::of(&request, framing));
         request.target = path.into();
         request.headers.end_hop();
         let shown = if port == usual { host.to_string() } else { format!("{host}:{port}") };
@@ -122,12 +142,12 @@ impl Ready {
             request.headers.remove("Range");
             request.headers.remove("If-Range");
         }
-        let (used, scrubber) = secret::fill_in(secrets, &mut request.headers);
+        let (used, scrubber) = secret::fill_in(secrets, &mut request.headers)?;
         trail.note(|record| {
             record.method = Some(request.method.clone());
             record.secrets = used;
         });
-        Ok(Self { request, framing, minor, scrubber })
+        Ok(Self { request, framing, after, minor, scrubber })
     }
 
     /// Sends the request and brings back the answer. If there is none, the client is told why.
@@ -141,7 +161,7 @@ impl Ready {
         C: AsyncRead + AsyncWrite + Unpin,
         U: AsyncRead + AsyncWrite + Unpin,
     {
-        let Self { request, framing, minor, scrubber } = self;
+        let Self { request, framing, minor, scrubber, .. } = self;
         let bytes = std::sync::Arc::clone(&trail.bytes);
         let (inner, ahead) = client.into_parts();
         let (client_read, mut client_write) = split(inner);
@@ -188,21 +208,8 @@ async fn left<C: AsyncRead + Unpin>(client: &mut Reader<C>, bytes: &Bytes) {
     silent(bytes, FAREWELL).await;
 }
 
-/// Returns when no bytes went through for so long.
-async fn silent(bytes: &Bytes, limit: Duration) {
-    let mut before = bytes.sum();
-    loop {
-        tokio::time::sleep(limit).await;
-        let now = bytes.sum();
-        if now == before {
-            return;
-        }
-        before = now;
-    }
-}
-
 /// Returns both other ends. That of the server is not closed before the answer is there: some take that for a farewell.
-async fn upload<C: AsyncRead + Unpin, U: AsyncRead + AsyncWrite + Unpin>(
+pub(crate) async fn upload<C: AsyncRead + Unpin, U: AsyncRead + AsyncWrite + Unpin>(
     request: &Request,
     framing: Framing,
     mut from: Reader<ReadHalf<C>>,
@@ -342,7 +349,7 @@ fn broken(error: &io::Error) -> Refusal {
     Refusal::new(Reason::Unreachable, format!("the connection broke: {error}"))
 }
 
-async fn heard<T>(reading: impl Future<Output = io::Result<T>>) -> Result<T, Refusal> {
+pub(crate) async fn heard<T>(reading: impl Future<Output = io::Result<T>>) -> Result<T, Refusal> {
     let read = timeout(SILENCE, reading).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     read.map_err(|e| broken(&e))
 }
@@ -367,68 +374,15 @@ pub(crate) async fn refuse<W: AsyncWrite + Unpin>(out: &mut W, refusal: &Refusal
     let _ = out.flush().await;
 }
 
-/// Bytes both ways, until both sides have said all they had, or neither says anything for long.
-pub(crate) async fn relay<A, B>(a: A, b: B, ahead: Vec<u8>, bytes: &Bytes) -> io::Result<()>
-where
-    A: AsyncRead + AsyncWrite + Unpin,
-    B: AsyncRead + AsyncWrite + Unpin,
-{
-    let (a_read, a_write) = split(a);
-    let (b_read, b_write) = split(b);
-    let ended = Notify::new();
-    let out = async {
-        let done = pump(a_read, b_write, ahead, &bytes.sent).await;
-        ended.notify_one();
-        done
-    };
-    let back = async {
-        let done = pump(b_read, a_write, Vec::new(), &bytes.received).await;
-        ended.notify_one();
-        done
-    };
-    let watch = async {
-        tokio::select! {
-            () = silent(bytes, SILENCE) => {}
-            () = ended.notified() => silent(bytes, FAREWELL).await,
-        }
-    };
-    tokio::select! {
-        done = async { tokio::try_join!(out, back) } => done.map(drop),
-        () = watch => Err(io::ErrorKind::TimedOut.into()),
-    }
-}
-
-async fn pump<A: AsyncRead + AsyncWrite, B: AsyncRead + AsyncWrite>(
-    mut from: ReadHalf<A>,
-    mut to: WriteHalf<B>,
-    ahead: Vec<u8>,
-    count: &std::sync::atomic::AtomicU64,
-) -> io::Result<()> {
-    let mut buffer = ahead;
-    let mut filled = buffer.len();
-    if buffer.is_empty() {
-        buffer.resize(16 << 10, 0);
-    }
-    loop {
-        if filled > 0 {
-            to.write_all(&buffer[..filled]).await?;
-            to.flush().await?;
-            count.fetch_add(filled as u64, Ordering::Relaxed);
-            buffer.resize(16 << 10, 0);
-        }
-        filled = from.read(&mut buffer).await?;
-        if filled == 0 {
-            return to.shutdown().await;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use tokio::{io::duplex, time::Instant};
+    use tokio::{
+        io::{AsyncReadExt, duplex},
+        time::Instant,
+    };
 
     use super::*;
-    use crate::{Ceiling, Log, Mode, Policy};
+    use crate::{Ceiling, Log, Mode, Policy, relay::relay};
 
     /// A client that asks and leaves, and a server that never says a word: how long that is held.
     async fn held(exchanged: bool, leaves: bool) -> Duration {
@@ -452,7 +406,7 @@ mod tests {
                 Reason::Unreachable
             );
         } else {
-            assert!(relay(ours, upstream, Vec::new(), &trail.bytes).await.is_err());
+            assert!(relay(ours, upstream, Vec::new(), None, &trail.bytes).await.is_err());
         }
         assert!(server.read(&mut [0; 1 << 10]).await.unwrap() > 0, "the request was sent");
         began.elapsed()
@@ -484,26 +438,5 @@ mod tests {
             assert!(held(exchanged, true).await <= 2 * FAREWELL);
             assert!(held(exchanged, false).await >= SILENCE);
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_has_said_all_still_hears_a_slow_answer() {
-        let (mut client, ours) = duplex(1 << 10);
-        let (upstream, mut server) = duplex(1 << 10);
-        client.write_all(b"question").await.unwrap();
-        client.shutdown().await.unwrap();
-        let bytes = Bytes::default();
-        let answering = async {
-            for _ in 0..10 {
-                tokio::time::sleep(FAREWELL / 2).await;
-                server.write_all(b"answer").await.unwrap();
-            }
-            drop(server);
-        };
-        let (relayed, ()) = tokio::join!(relay(ours, upstream, Vec::new(), &bytes), answering);
-        relayed.unwrap();
-        let mut heard = Vec::new();
-        client.read_to_end(&mut heard).await.unwrap();
-        assert_eq!(heard.len(), 60);
     }
 }

@@ -7,9 +7,10 @@ use crate::{
 
 /// A hello with every key share there is has some 2 KiB.
 pub(crate) const MAX_HELLO: usize = 16 << 10;
-const HANDSHAKE: u8 = 22;
-const CLIENT_HELLO: u8 = 1;
+pub(crate) const HANDSHAKE: u8 = 22;
+pub(crate) const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
+const EARLY_DATA: u16 = 42;
 const ENCRYPTED_CLIENT_HELLO: u16 = 0xfe0d;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub(crate) struct Hello {
     pub(crate) name: Option<String>,
     /// It may be for another host, which only the server can read. Chromium pretends so every time.
     pub(crate) encrypted: bool,
+    /// What follows it may be for a server that throws it away, and then waits for another hello.
+    pub(crate) early_data: bool,
 }
 
 /// Whether bytes from a client begin TLS.
@@ -35,7 +38,8 @@ impl Hello {
         Self::from_message(&message).map(Some).ok_or_else(wrong)
     }
 
-    fn from_message(message: &[u8]) -> Option<Self> {
+    /// A hello without its records and its length.
+    pub(crate) fn from_message(message: &[u8]) -> Option<Self> {
         let mut all = Cut(message);
         all.take(2 + 32)?; // version, random
         let session = all.u8()?;
@@ -61,6 +65,7 @@ impl Hello {
                 SERVER_NAME if hello.name.is_some() => return None,
                 SERVER_NAME => hello.name = Some(server_name(extension)?),
                 ENCRYPTED_CLIENT_HELLO => hello.encrypted = true,
+                EARLY_DATA => hello.early_data = true,
                 _ => {}
             }
         }
@@ -216,7 +221,7 @@ pub(crate) mod tests {
     #[test]
     fn a_real_hello_names_its_host() {
         let hello = Hello::parse(&real("a.example.com")).unwrap().unwrap();
-        assert_eq!(hello, Hello { name: Some("a.example.com".into()), encrypted: false });
+        assert_eq!(hello, Hello { name: Some("a.example.com".into()), ..Hello::default() });
         assert!(hello.check(&host("A.example.com")).is_ok());
         let hello = Hello::parse(&real("192.0.2.1")).unwrap().unwrap();
         assert!(hello.check(&host("192.0.2.1")).is_ok());
@@ -247,7 +252,7 @@ pub(crate) mod tests {
     #[test]
     fn an_encrypted_hello_is_known_as_one_whatever_it_says_in_the_clear() {
         let hello = Hello::parse(&encrypted("example.org")).unwrap().unwrap();
-        assert_eq!(hello, Hello { name: Some("example.org".into()), encrypted: true });
+        assert_eq!(hello, Hello { name: Some("example.org".into()), encrypted: true, early_data: false });
     }
 
     #[test]

@@ -16,8 +16,13 @@ mod policy;
 mod prefixed;
 mod proxy;
 mod refusal;
+mod relay;
+mod scrubber;
 mod secret;
+mod session;
 mod socks;
+mod watch;
+mod way;
 
 pub use authority::{Authority, bundle};
 pub use host::Host;

@@ -100,7 +100,7 @@ impl Log {
         (records.iter().skip(skip).cloned().collect(), self.count.load(Ordering::Relaxed))
     }
 
-    fn add(&self, record: Record) {
+    fn add(&self, record: Record, aside: &str) {
         let Record { kind, to, sent, received, seconds, secrets, .. } = &record;
         let address = record.address.map(|address| address.to_string()).unwrap_or_default();
         let method = record.method.as_deref().unwrap_or_default();
@@ -110,7 +110,7 @@ impl Log {
             ),
             Some((reason, why)) => tracing::info!(
                 target: "belljar::egress", owner = self.owner, kind, to, address, method, sent, received, seconds,
-                reason = reason.as_str(), why, "refused"
+                reason = reason.as_str(), why, aside, "refused"
             ),
         }
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -140,6 +140,8 @@ pub(crate) struct Trail {
     log: Arc<Log>,
     totals: Arc<Totals>,
     record: Option<Record>,
+    /// Of the refusal, for the server's own log alone.
+    aside: Option<String>,
     began: Instant,
     pub(crate) bytes: Arc<Bytes>,
 }
@@ -159,7 +161,7 @@ impl Trail {
             secrets: Vec::new(),
         };
         let (log, totals) = (Arc::clone(log), Arc::clone(totals));
-        Self { log, totals, record: Some(record), began: Instant::now(), bytes: Arc::default() }
+        Self { log, totals, record: Some(record), aside: None, began: Instant::now(), bytes: Arc::default() }
     }
 
     /// What is known by now.
@@ -171,9 +173,12 @@ impl Trail {
 
     /// The first reason is the one.
     pub(crate) fn refuse(&mut self, refusal: &Refusal) {
-        self.note(|record| {
-            record.refused.get_or_insert_with(|| (refusal.reason, refusal.message.clone()));
-        });
+        if let Some(record) = &mut self.record
+            && record.refused.is_none()
+        {
+            record.refused = Some((refusal.reason, refusal.message.clone()));
+            self.aside = refusal.aside.clone();
+        }
     }
 
     /// Nothing was ever asked for.
@@ -193,6 +198,6 @@ impl Drop for Trail {
             why.truncate(why.floor_char_boundary(MAX_TEXT));
         }
         self.totals.add(&record);
-        self.log.add(record);
+        self.log.add(record, self.aside.as_deref().unwrap_or_default());
     }
 }

@@ -6,12 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     host::{Host, parse_port},
+    http::Headers,
     refusal::{Reason, Refusal},
 };
 
 /// Ports of a rule that names none.
 const USUAL_PORTS: [u16; 2] = [80, 443];
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"];
+/// Headers with the method that some servers go by, whatever the first line says.
+const OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
 const MAX_RULE: usize = 400;
 
 /// How much of the outside a sandbox can reach.
@@ -183,6 +186,20 @@ impl Grant {
         }
         let message = format!("{method} is not allowed there, only {}", self.limits[0].join(", "));
         Err(Refusal::new(Reason::Method, message))
+    }
+
+    /// Whether the method that was checked is the one that is meant.
+    pub(crate) fn check_headers(&self, headers: &Headers) -> Result<(), Refusal> {
+        // Many servers do not tell `_` from `-`.
+        let overrides =
+            |name: &str| OVERRIDES.contains(&name.to_ascii_lowercase().replace('_', "-").as_str());
+        match headers.names().find(|name| self.is_limited() && overrides(name)) {
+            None => Ok(()),
+            Some(name) => {
+                let message = format!("{name} is not allowed there, where only some methods are");
+                Err(Refusal::new(Reason::Method, message))
+            }
+        }
     }
 }
 

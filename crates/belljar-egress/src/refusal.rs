@@ -15,7 +15,7 @@ pub enum Reason {
     Method,
     /// What was said in the tunnel is for another host, or hides for whom it is.
     Mismatch,
-    /// A host with a secret was spoken to in the clear.
+    /// A host with a secret was spoken to in the clear, or the secret was asked for where it cannot be put.
     Secret,
     /// Allowed, but there was no way to get there.
     Unreachable,
@@ -50,11 +50,18 @@ impl Reason {
 pub(crate) struct Refusal {
     pub(crate) reason: Reason,
     pub(crate) message: String,
+    /// For the server's log: what nobody inside needs to know.
+    pub(crate) aside: Option<String>,
 }
 
 impl Refusal {
     pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        Self { reason, message: message.into(), aside: None }
+    }
+
+    pub(crate) fn with_aside(mut self, aside: impl Into<String>) -> Self {
+        self.aside = Some(aside.into());
+        self
     }
 
     pub(crate) fn malformed(message: impl Into<String>) -> Self {

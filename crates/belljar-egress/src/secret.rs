@@ -5,7 +5,12 @@ use std::fmt;
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use sha2::{Digest, Sha256};
 
-use crate::{host::Host, http::Headers};
+use crate::{
+    host::Host,
+    http::Headers,
+    refusal::{Reason, Refusal},
+    scrubber::Scrubber,
+};
 
 /// Shorter ones would be found, and replaced, in texts that have nothing to do with them.
 const SHORTEST: usize = 8;
@@ -78,133 +83,80 @@ impl Secret {
     }
 
     /// Puts the value in. Returns what must not come back because of it, or `None` when there was no placeholder.
-    fn fill_in(&self, headers: &mut Headers) -> Option<Vec<String>> {
+    fn fill_in(&self, headers: &mut Headers) -> Result<Option<Vec<String>>, Refusal> {
         let placeholder = self.placeholder();
         let mut used = None;
         for (_, value) in headers.values_mut().filter(|(name, _)| name.eq_ignore_ascii_case(&self.header)) {
             let Ok(text) = std::str::from_utf8(value) else { continue };
-            let basic = text.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("basic "));
-            let inner = basic.then(|| BASE64.decode(text[6..].trim()).ok()).flatten();
-            let inner = inner.and_then(|inner| String::from_utf8(inner).ok());
-            let known: &mut Vec<String> = match inner.filter(|inner| inner.contains(&placeholder)) {
-                Some(inner) => {
-                    let encoded = BASE64.encode(inner.replace(&placeholder, &self.value));
-                    *value = format!("Basic {encoded}").into_bytes();
-                    let known = used.get_or_insert_with(Vec::new);
-                    known.push(encoded);
-                    known
-                }
-                None if text.contains(&placeholder) => {
-                    *value = text.replace(&placeholder, &self.value).into_bytes();
-                    used.get_or_insert_with(Vec::new)
-                }
-                None => continue,
-            };
-            known.push(self.value.clone());
+            let (scheme, credential) = text.split_once(' ').unwrap_or(("", text));
+            let credential = credential.trim_start();
+            let basic =
+                scheme.eq_ignore_ascii_case("basic").then(|| BASE64.decode(credential).ok()).flatten();
+            let basic = basic.and_then(|basic| String::from_utf8(basic).ok());
+            if let Some(basic) = basic.filter(|basic| basic.contains(&placeholder)) {
+                let filled = self.in_basic(&basic, &placeholder).ok_or_else(|| self.misplaced())?;
+                let encoded = BASE64.encode(filled);
+                *value = format!("{scheme} {encoded}").into_bytes();
+                used.get_or_insert_with(Vec::new).push(encoded);
+            } else if credential == placeholder && is_scheme(scheme) && !scheme.contains(&placeholder) {
+                *value = format!("{scheme} {}", self.value).trim_start().into();
+                used.get_or_insert_with(Vec::new);
+            } else if text.contains(&placeholder) {
+                return Err(self.misplaced());
+            }
         }
-        used
+        Ok(used)
     }
 
-    /// The value in the forms in which servers repeat what they were sent.
-    fn forms(&self) -> Vec<String> {
-        let percent = |upper: bool| -> String {
-            let encode = |byte: u8| match byte {
-                b if b.is_ascii_alphanumeric() || b"-._~".contains(&b) => char::from(b).to_string(),
-                b if upper => format!("%{b:02X}"),
-                b => format!("%{b:02x}"),
-            };
-            self.value.bytes().map(encode).collect()
+    /// `user:password`, where either is the placeholder, or the placeholder alone.
+    fn in_basic(&self, text: &str, placeholder: &str) -> Option<String> {
+        let (user, password) = text.split_once(':').unwrap_or((text, ""));
+        let filled = |part: &str| match part {
+            part if part == placeholder => Some(self.value.clone()),
+            part if part.contains(placeholder) => None,
+            part => Some(part.to_owned()),
         };
-        let json = self.value.replace('\\', "\\\\").replace('"', "\\\"");
-        let html =
-            self.value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
-        let base64 = BASE64.encode(&self.value);
-        let slashed = json.replace('/', "\\/");
-        vec![self.value.clone(), percent(true), percent(false), json, slashed, html, base64]
+        let (user, password) = (filled(user)?, filled(password)?);
+        Some(if text.contains(':') { format!("{user}:{password}") } else { user })
+    }
+
+    /// What surrounds a secret could change what a server makes of it, and in which words it says so.
+    fn misplaced(&self) -> Refusal {
+        let Self { name, header, .. } = self;
+        let message = format!(
+            "the placeholder of {name} must be all there is in the header {header}, or follow one word as in Bearer, or be the user or the password of Basic credentials"
+        );
+        Refusal::new(Reason::Secret, message)
     }
 }
 
 /// Puts the secrets of a host into a request. Returns the names of those that were used, and what to look for in the
 /// answer: every secret of that host, used or not.
-pub(crate) fn fill_in(secrets: &[&Secret], headers: &mut Headers) -> (Vec<String>, Scrubber) {
+pub(crate) fn fill_in(
+    secrets: &[&Secret],
+    headers: &mut Headers,
+) -> Result<(Vec<String>, Scrubber), Refusal> {
     let mut used = Vec::new();
     let mut needles = Vec::new();
     for secret in secrets {
         let placeholder = secret.placeholder();
-        let more = secret.fill_in(headers);
-        if more.is_some() {
+        let credentials = secret.fill_in(headers)?;
+        if credentials.is_some() {
             used.push(secret.name.clone());
         }
-        let all = secret.forms().into_iter().chain(more.unwrap_or_default());
+        let encoded = credentials.unwrap_or_default().into_iter().chain([BASE64.encode(&secret.value)]);
+        // There is another alphabet, for addresses; and padding is left out by some.
+        let all = encoded.flat_map(|text| [text.replace('+', "-").replace('/', "_"), text]);
+        let all = all.flat_map(|text| [text.trim_end_matches('=').to_owned(), text]);
+        let all = all.chain([secret.value.clone()]);
         needles.extend(all.map(|needle| (needle.into_bytes(), placeholder.clone().into_bytes())));
     }
-    (used, Scrubber::new(needles))
+    Ok((used, Scrubber::new(needles)))
 }
 
-/// Replaces byte strings in a stream.
-pub(crate) struct Scrubber {
-    /// Longest first: one may begin with another.
-    needles: Vec<(Vec<u8>, Vec<u8>)>,
-    longest: usize,
-    pending: Vec<u8>,
-}
-
-impl Scrubber {
-    fn new(mut needles: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
-        needles.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.0.cmp(&b.0)));
-        needles.dedup();
-        let longest = needles.first().map_or(0, |(needle, _)| needle.len());
-        Self { needles, longest, pending: Vec::new() }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.needles.is_empty()
-    }
-
-    /// What can be let through by now.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
-        self.pending.extend_from_slice(bytes);
-        // The beginning of a needle may be at the end.
-        let safe = (self.pending.len() + 1).saturating_sub(self.longest.max(1));
-        self.replace(safe)
-    }
-
-    pub(crate) fn finish(&mut self) -> Vec<u8> {
-        self.replace(self.pending.len())
-    }
-
-    /// Looks for what begins before `safe`.
-    fn replace(&mut self, safe: usize) -> Vec<u8> {
-        let mut out = Vec::with_capacity(safe);
-        let mut at = 0;
-        while at < safe {
-            let rest = &self.pending[at..];
-            match self.needles.iter().find(|(needle, _)| rest.starts_with(needle)) {
-                Some((needle, with)) => {
-                    out.extend_from_slice(with);
-                    at += needle.len();
-                }
-                None => {
-                    out.push(rest[0]);
-                    at += 1;
-                }
-            }
-        }
-        self.pending.drain(..at);
-        out
-    }
-
-    /// Whether one of them is in there, in letters of any size.
-    pub(crate) fn finds(&self, text: &[u8]) -> bool {
-        let is_in = |needle: &[u8]| text.windows(needle.len()).any(|part| part.eq_ignore_ascii_case(needle));
-        self.needles.iter().any(|(needle, _)| is_in(needle))
-    }
-
-    /// The same for a text that is there at once.
-    pub(crate) fn clean(&self, text: &[u8]) -> Vec<u8> {
-        let mut whole = Self { needles: self.needles.clone(), longest: self.longest, pending: text.to_vec() };
-        whole.finish()
-    }
+/// One word, or none at all.
+fn is_scheme(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
 
 #[cfg(test)]
@@ -230,7 +182,7 @@ mod tests {
         let placeholder = secret.placeholder();
         let mut headers =
             headers(&format!("authorization: Bearer {placeholder}\r\nX-Other: {placeholder}\r\n"));
-        let (used, _) = fill_in(&[&secret], &mut headers);
+        let (used, _) = fill_in(&[&secret], &mut headers).unwrap();
         assert_eq!(used, ["API_KEY"]);
         assert_eq!(headers.get("authorization"), Some(format!("Bearer {VALUE}").as_bytes()));
         assert_eq!(headers.get("x-other"), Some(placeholder.as_bytes()));
@@ -241,16 +193,82 @@ mod tests {
         let secret = secret();
         let given = BASE64.encode(format!("me:{}", secret.placeholder()));
         let mut headers = headers(&format!("Authorization: Basic {given}\r\n"));
-        let (_, scrubber) = fill_in(&[&secret], &mut headers);
+        let (_, scrubber) = fill_in(&[&secret], &mut headers).unwrap();
         let real = BASE64.encode(format!("me:{VALUE}"));
         assert_eq!(headers.get("authorization"), Some(format!("Basic {real}").as_bytes()));
         assert!(!String::from_utf8(scrubber.clean(real.as_bytes())).unwrap().contains(&real[..8]));
     }
 
     #[test]
+    fn a_placeholder_with_something_around_it_goes_nowhere() {
+        let secret = secret();
+        let placeholder = secret.placeholder();
+        let basic = |text: String| format!("Basic {}", BASE64.encode(text));
+        for (value, fine) in [
+            (placeholder.clone(), true),
+            (format!("token {placeholder}"), true),
+            (format!("ApiKey-v1  {placeholder}"), true),
+            (basic(format!("me:{placeholder}")), true),
+            (basic(format!("{placeholder}:")), true),
+            (basic(format!("{placeholder}:x-oauth-basic")), true),
+            (basic(placeholder.clone()), true),
+            (format!("a{placeholder}"), false),
+            (format!("{placeholder}, {placeholder}"), false),
+            (format!("{placeholder} {placeholder}"), false),
+            (format!("x{placeholder} {placeholder}"), false),
+            (format!("Bearer {placeholder} and more"), false),
+            (format!("Bearer a b {placeholder}"), false),
+            (format!("<b> {placeholder}"), false),
+            (format!("key={placeholder}"), false),
+            (format!("Digest username=\"{placeholder}\""), false),
+            (basic(format!("me:a{placeholder}")), false),
+            (basic(format!("me:{placeholder}:{placeholder}")), false),
+        ] {
+            let mut headers = headers(&format!("Authorization: {value}\r\n"));
+            let filled = fill_in(&[&secret], &mut headers).map(drop).map_err(|refusal| refusal.reason);
+            assert_eq!(filled, if fine { Ok(()) } else { Err(Reason::Secret) }, "{value}");
+            assert!(!contains(headers.get("authorization").unwrap(), &placeholder) || !fine, "{value}");
+        }
+    }
+
+    fn contains(bytes: &[u8], part: &str) -> bool {
+        bytes.windows(part.len()).any(|window| window == part.as_bytes())
+    }
+
+    #[test]
+    fn credentials_are_hidden_in_every_form_too() {
+        // So that its base64 has all of the unusual letters, and padding.
+        let secret = Secret::bind("K=api.test/Authorization", &|_| Some("~~~>>>???~~~x".into())).unwrap();
+        let given = BASE64.encode(format!("u:{}", secret.placeholder()));
+        let mut headers = headers(&format!("Authorization: Basic {given}\r\n"));
+        let (_, scrubber) = fill_in(&[&secret], &mut headers).unwrap();
+        let filled = headers.get("authorization").unwrap().strip_prefix(b"Basic ").unwrap();
+        let filled = String::from_utf8(filled.to_vec()).unwrap();
+        let encoded = BASE64.encode(&secret.value);
+        assert!(encoded.contains('+') && encoded.contains('=') && filled.contains('/'), "{encoded} {filled}");
+        let other_alphabet = |text: &str| text.replace('+', "-").replace('/', "_");
+        let others = [other_alphabet(&filled), other_alphabet(&encoded)];
+        for text in others.into_iter().chain([filled, encoded, secret.value.clone()]) {
+            for form in [
+                text.clone(),
+                text.trim_end_matches('=').into(),
+                text.replace('/', "\\/"),
+                text.replace('+', "\\u002b").replace('=', "\\u003d").replace('>', "\\u003e"),
+                text.replace('+', "\\u002B").replace('=', "\\u003D").replace('>', "\\u003E"),
+                text.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D"),
+                text.replace('+', "%2b").replace('/', "%2f").replace('=', "%3d"),
+                text.replace('+', "&#43;").replace('/', "&#x2F;").replace('>', "&gt;"),
+            ] {
+                let shown = String::from_utf8(scrubber.clean(format!("<{form}>").as_bytes())).unwrap();
+                assert_eq!(shown, format!("<{}>", secret.placeholder()), "{form}");
+            }
+        }
+    }
+
+    #[test]
     fn every_usual_form_of_it_is_hidden() {
         let secret = secret();
-        let (used, scrubber) = fill_in(&[&secret], &mut Headers::default());
+        let (used, scrubber) = fill_in(&[&secret], &mut Headers::default()).unwrap();
         assert!(used.is_empty());
         for form in [
             VALUE,
@@ -288,7 +306,7 @@ mod tests {
         #[test]
         fn nothing_is_reflected(pieces in prop::collection::vec(prop_oneof![Just("s3cret".to_owned()), Just(VALUE.to_owned()), Just("/\"token\"".to_owned()), "[a-z/]{0,9}"], 0..12), cut in 1usize..20) {
             let secret = secret();
-            let (_, mut scrubber) = fill_in(&[&secret], &mut Headers::default());
+            let (_, mut scrubber) = fill_in(&[&secret], &mut Headers::default()).unwrap();
             let text = pieces.concat();
             let mut out = Vec::new();
             for piece in text.as_bytes().chunks(cut) {

@@ -7,6 +7,7 @@ use crate::{
     Host,
     hello::{Hello, MAX_HELLO, tests},
     refusal::Refusal,
+    watch::{Watch, tests::record},
 };
 
 /// What is made of bytes that come in pieces of so many.
@@ -62,6 +63,68 @@ fn names(bytes: &[u8]) -> Vec<Vec<u8>> {
         }
     }
     found
+}
+
+/// All hellos of a client, whatever is between them, as somebody reads them who puts everything together first.
+fn later_hellos(bytes: &[u8]) -> Vec<Option<Hello>> {
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |all, byte| (all << 8) | usize::from(*byte));
+    let (mut said, mut rest, mut early) = (Vec::new(), bytes, false);
+    let messages = |said: &[u8]| {
+        let (mut found, mut said) = (Vec::new(), said);
+        while said.len() >= 4 && said.len() >= 4 + number(&said[1..4]) {
+            let (message, after) = said.split_at(4 + number(&said[1..4]));
+            if message[0] == 1 {
+                found.push(Hello::from_message(&message[4..]));
+            }
+            said = after;
+        }
+        found
+    };
+    while rest.len() >= 5 {
+        early |= messages(&said).iter().flatten().any(|hello| hello.early_data);
+        if rest[0] == 23 && !early {
+            break;
+        }
+        let end = (5 + number(&rest[3..5])).min(rest.len());
+        if rest[0] == 22 {
+            said.extend_from_slice(&rest[5..end]);
+        }
+        rest = &rest[end..];
+    }
+    messages(&said)
+}
+
+/// A connection in which hellos follow each other: none for anybody else gets through.
+#[test]
+fn fuzz_later_hellos() {
+    let real = |name| tests::real(name);
+    let pieces = |name| tests::records(&tests::real(name)[9..], 40);
+    let early = tests::with_extensions(&[(0, &tests::name_list(b"a.test")), (42, &[])]);
+    let [change, data, alert] = [20, 23, 21].map(|kind| record(kind, &[1, 90]));
+    let seeds = [
+        [vec![3], real("a.test"), change.clone(), pieces("a.test"), data.clone()].concat(),
+        [vec![90], real("a.test"), change, pieces("evil.test")].concat(),
+        [vec![200], pieces("a.test"), alert, tests::encrypted("a.test")].concat(),
+        [vec![0], early, data, real("evil.test")].concat(),
+        [vec![9], record(22, &[&real("a.test")[5..], &real("evil.test")[5..]].concat())].concat(),
+    ];
+    let seeds: Vec<_> = seeds.iter().map(Vec::as_slice).collect();
+    fuzz("later_hellos", &seeds, |input| {
+        let Some((&piece, bytes)) = input.split_first() else { return 0 };
+        let host = Host::parse("a.test").unwrap();
+        let see = |size: usize| {
+            let mut watch = Watch::new(host.clone());
+            let seen = bytes.chunks(size).try_for_each(|piece| watch.see(piece));
+            (seen, watch.is_over())
+        };
+        let (seen, over) = see(bytes.len().max(1));
+        assert_eq!(seen.is_ok(), see(usize::from(piece) + 1).0.is_ok(), "pieces make a difference");
+        let hellos = later_hellos(bytes);
+        let fine = |hello: &Hello| hello.check(&host).is_ok() && !hello.encrypted;
+        let all_fine = hellos.iter().all(|hello| hello.as_ref().is_some_and(fine));
+        assert!(seen.is_err() || all_fine, "one for somebody else got through: {hellos:?}");
+        mark((hellos.len().min(4), over, all_fine, seen.err().map(|refusal| refusal.reason)))
+    });
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
 };
 
 use async_trait::async_trait;
@@ -11,12 +12,13 @@ use url::Url;
 
 use super::runtime;
 use crate::{
-    Ceiling, Host, Mode, Policy, Rule,
-    dial::{self, Resolve},
+    Ceiling, Host, Mode, Policy, Reason, Rule,
+    dial::{Lookups, Resolve},
 };
 
 /// What IANA keeps from the public, and forms that carry another address.
-const SPECIAL: [(&str, u32); 32] = [
+const SPECIAL: [(&str, u32); 33] = [
+    ("168.63.129.16", 32),
     ("0.0.0.0", 8),
     ("10.0.0.0", 8),
     ("100.64.0.0", 10),
@@ -98,10 +100,11 @@ impl Resolve for Says {
 #[test]
 fn fuzz_hosts() {
     let runtime = runtime();
-    let seeds: [&[u8]; 12] = [
+    let seeds: [&[u8]; 13] = [
         b"a.test\n93.184.216.34\n10.0.0.1\n::ffff:10.0.0.1",
         b"A.example.org:443\n2606:4700::1111\nfe80::1\n64:ff9b::7f00:1",
         b"127.0.0.1:80",
+        b"a.test\n168.63.129.16",
         b"2130706433",
         b"0177.0.0.1",
         b"0x7f.1",
@@ -142,9 +145,10 @@ fn fuzz_hosts() {
         }
         let ceiling = Ceiling { max: Mode::Open, allow: Vec::new(), private: Vec::new() };
         let grant = ceiling.judge(&Policy { mode: Mode::Open, allow: None }, &host, port).unwrap();
-        let resolver = Says(lines.take(20).filter_map(|line| line.parse().ok()).collect());
+        let resolver = Arc::new(Says(lines.take(20).filter_map(|line| line.parse().ok()).collect()));
+        let lookups = Lookups::new(Arc::<Says>::clone(&resolver));
         let named = matches!(host, Host::Name(_));
-        match runtime.block_on(dial::look_up(&resolver, &host, port, &grant)) {
+        match runtime.block_on(lookups.look_up(&host, port, &grant)) {
             Ok(found) => {
                 assert!(!found.is_empty() && found.len() <= 4);
                 for address in &found {
@@ -154,11 +158,13 @@ fn fuzz_hosts() {
                 }
                 mark((named, found.len(), found.iter().filter(|a| SocketAddr::is_ipv4(a)).count()))
             }
-            Err(refusal) => mark((
-                named,
-                refusal.reason,
-                refusal.message.split_once(", which is").map(|(_, what)| kind(what)),
-            )),
+            Err(refusal) => {
+                let aside = refusal.aside.unwrap_or_default();
+                let said = refusal.message.replace(&shown, "");
+                let told = resolver.0.iter().any(|address| said.contains(&address.to_string()));
+                assert!(!told || refusal.reason != Reason::Private, "it is told where that is");
+                mark((named, refusal.reason, aside.split_once(", which is").map(|(_, what)| kind(what))))
+            }
         }
     });
 }

@@ -70,3 +70,28 @@ async fn a_secret_does_not_come_back_as_the_name_of_a_header() {
     let answer = rig.https(&place, "a.test", &rig.authority, &request).await.unwrap();
     assert!(answer.contains("X-Kept: yes") && !answer.to_lowercase().contains(VALUE), "{answer}");
 }
+
+#[tokio::test]
+async fn a_placeholder_with_something_around_it_goes_nowhere() {
+    let upstream = Upstream::start(true, ECHO).await;
+    let rig = Rig::new(&upstream, &["a.test"], None, &["TOKEN=a.test:PORT/Authorization"]);
+    let place = format!("a.test:{}", upstream.port);
+    let placeholder = rig.gateway.secrets()[0].placeholder();
+    let request = format!("GET / HTTP/1.1\r\nHost: {place}\r\nAuthorization: Bearer x{placeholder}x\r\n\r\n");
+    let answer = rig.https(&place, "a.test", &rig.authority, &request).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 403 Refused by Belljar: the placeholder of TOKEN must"), "{answer}");
+    assert_eq!(rig.reasons(1).await, [Reason::Secret]);
+    assert_eq!(upstream.heard(), [""; 0]);
+}
+
+#[tokio::test]
+async fn credentials_do_not_come_back_escaped() {
+    let escaped = "HTTP/1.1 200 OK\r\nX-Echo: the%2Dreal%2dtoken%2D0123\r\n\r\n{\"t\": \"the\\u002Dreal\\u002dtoken-0123\", \"h\": \"the&#45;real&#x2D;token-0123\"}";
+    let upstream = Upstream::start(true, escaped).await;
+    let rig = Rig::new(&upstream, &["a.test"], None, &["TOKEN=a.test:PORT/Authorization"]);
+    let place = format!("a.test:{}", upstream.port);
+    let request = format!("GET / HTTP/1.1\r\nHost: {place}\r\n\r\n");
+    let answer = rig.https(&place, "a.test", &rig.authority, &request).await.unwrap();
+    assert!(answer.contains("200 OK") && !answer.contains("0123"), "{answer}");
+    assert_eq!(answer.matches(&rig.gateway.secrets()[0].placeholder()).count(), 3);
+}
