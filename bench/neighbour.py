@@ -5,7 +5,8 @@
 
 Two contexts of one `belljar mcp`. The first answers `run_code("1+1")`, one call after the other; the other one is quiet at
 first, then forks, fills memory and disks, prints, opens sockets and sends signals, all at once and for as long as told.
-Prints the median and the 99th percentile before and during the attack, and their ratio.
+Prints the median and the 99th percentile before and during the attack, and their ratio. Fails if that is too large, or if
+one of the attacks was not there all the time: a neighbour that sleeps disturbs nobody. Needs root, to see them.
 
 BELLJAR names the binary (default: target/release/belljar), BELLJAR_HOME the home with the templates.
 """
@@ -27,6 +28,7 @@ META = {
     "io.modelcontextprotocol/clientCapabilities": {},
     "io.modelcontextprotocol/clientInfo": {"name": "neighbour", "version": "1"},
 }
+LOOK_EVERY = 10  # seconds, at the attacks: each of them gets its turn in that time, also on a busy machine
 # Each of these runs for ever, and is started again when a limit ends it.
 ATTACKS = {
     "forks": "import os\nwhile True:\n  try:\n    if os.fork() == 0: os._exit(0)\n    os.waitpid(-1, os.WNOHANG)\n  except OSError: pass",
@@ -75,10 +77,47 @@ def measure(server, context, seconds):
     return sorted(taken)
 
 
+def sign(name):
+    """By which an attack's processes are known, in their command lines."""
+    return f"# {name} of {os.getpid()}"
+
+
+def spent():
+    """For each attack, how many processes it has and the time that they and those before them used, in ticks."""
+    found = {name: (0, 0) for name in ATTACKS}
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            line = Path("/proc", number, "cmdline").read_text(errors="replace")
+            fields = Path("/proc", number, "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        for name, (count, ticks) in found.items():
+            if sign(name) in line:
+                found[name] = count + 1, ticks + sum(map(int, fields[11:15]))
+    return found
+
+
+def attacked(server, context, seconds):
+    """Milliseconds of each call, and what was missing of the attack."""
+    taken, idle, last, looks = [], [], spent(), max(1, round(seconds / LOOK_EVERY))
+    for look in range(1, looks + 1):
+        taken += measure(server, context, seconds / looks)
+        now = spent()
+        for name, (count, ticks) in now.items():
+            if not count:
+                idle.append(f"{name}: no process at look {look} of {looks}")
+            elif ticks <= last[name][1]:
+                idle.append(f"{name}: {count} processes that did nothing before look {look} of {looks}")
+        last = now
+    print("processes and seconds of the attack: " + ", ".join(
+        f"{name} {count}, {ticks / os.sysconf('SC_CLK_TCK'):.1f}" for name, (count, ticks) in last.items()))
+    return sorted(taken), idle
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60, help="of attack; the quiet before is a third of that")
-    parser.add_argument("--fail-above", type=float, metavar="RATIO", help="exit with 1 if p99 grows by more")
+    parser.add_argument("--fail-above", type=float, default=2, metavar="RATIO", help="exit with 1 if p99 grows by more (2)")
     arguments = parser.parse_args()
     server = Server()
     try:
@@ -92,9 +131,12 @@ def main():
         measure(server, context, 1)
         before = measure(server, context, arguments.seconds / 3)
         for name, code in ATTACKS.items():
-            forever = f"while true; do python3 -c \"$CODE\"; done  # {name}"
-            server.call("execute_command", session_id=session, command=forever, env={"CODE": code}, background=True)
-        during = measure(server, context, arguments.seconds)
+            forever = f"while true; do python3 -c \"$CODE\"; done  {sign(name)}"
+            marked = f"{sign(name)}\n{code}"
+            server.call("execute_command", session_id=session, command=forever, env={"CODE": marked}, background=True)
+        # Until each has begun.
+        measure(server, context, 1)
+        during, idle = attacked(server, context, arguments.seconds)
     finally:
         server.close()
     print(f"load of the machine: {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors")
@@ -103,7 +145,11 @@ def main():
         print(f"{name:10} {len(taken):8} {statistics.median(taken):9.3f} {taken[len(taken) * 99 // 100]:9.3f} {taken[-1]:9.3f}")
     ratio = during[len(during) * 99 // 100] / before[len(before) * 99 // 100]
     print(f"p99 grew by a factor of {ratio:.2f}")
-    return 1 if arguments.fail_above and ratio > arguments.fail_above else 0
+    for line in idle:
+        print(f"the attack was not alive, {line}")
+    if ratio > arguments.fail_above:
+        print(f"that is more than {arguments.fail_above:g}")
+    return 1 if idle or ratio > arguments.fail_above else 0
 
 
 if __name__ == "__main__":

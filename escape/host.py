@@ -13,11 +13,15 @@ import sys
 import tempfile
 import threading
 import time
+import tomllib
 from pathlib import Path
+
+import naive_proxy
 
 HERE = Path(__file__).resolve().parent
 MEMORY, WORKSPACE, PROCESSES = 256 << 20, 64 << 20, 64
 NOBODY = 65534
+NAMESPACES = ("ipc", "mnt", "net", "pid", "user", "uts")
 
 
 class Host:
@@ -30,20 +34,31 @@ class Host:
         os.chmod(self.directory, 0o755)
         self.shared = os.path.join(self.directory, "shared")
         self.suite = os.path.join(self.directory, "suite")
+        self.project = os.path.join(self.directory, "project")
+        os.mkdir(self.project)
+        os.chmod(self.project, 0o777)
+        # A server refuses to let sandboxes write where it is root whose files they would become.
+        os.chown(self.project, NOBODY, NOBODY)
         shutil.copytree(HERE, self.suite, ignore=shutil.ignore_patterns("__pycache__"))
         marker, secret = f"{secrets.randbelow(10**6)}.25", secrets.token_hex(16)
         self.kept, self.stopped = [], threading.Event()
         self.process = subprocess.Popen(["sleep", f"7{marker}"])
+        (site, proxy, socks), self.sites = naive_proxy.start(secret)
+        self.hosts = f"{self.directory}/hosts"
+        Path(self.hosts).write_text(naive_proxy.HOSTS)
         tcp, tcp6, anywhere = self.listen("127.0.0.1"), self.listen("::1"), self.listen("0.0.0.0")
         self.facts = {
             "secret": secret, "secret_path": f"{self.directory}/secret", "host_directory": self.directory,
             "socket_path": f"{self.directory}/socket", "abstract": os.path.basename(self.directory),
             "host_pid": self.process.pid, "marker": f"7{marker}", "daemon": f"8{marker}",
             "host_name": os.uname().nodename, "host_address": address(), "tcp_port": tcp, "tcp6_port": tcp6,
-            "any_port": anywhere, "udp_port": self.answer(), "shm_key": 0x42454C4A,
+            "any_port": anywhere, "udp_port": self.answer("127.0.0.1", b"pong"),
+            "dns_port": self.answer("0.0.0.0", secret.encode()), "allowed": naive_proxy.ALLOWED, "site_port": site,
+            "proxy_port": proxy, "socks_port": socks, "shm_key": 0x42454C4A,
             "dev_shm": os.path.basename(self.directory), "memory": MEMORY, "workspace": WORKSPACE, "shm": 64 << 20,
             "inodes": WORKSPACE // 8192, "processes": PROCESSES, "locked": "/usr/lib/os-release",
-            "opened": "/usr/bin/sha384sum",
+            "opened": "/usr/bin/sha384sum", "project": self.project,
+            "namespaces": {kind: os.readlink(f"/proc/self/ns/{kind}") for kind in NAMESPACES},
         }
         Path(self.facts["secret_path"]).write_text(secret)
         Path("/dev/shm", self.facts["dev_shm"]).write_text(secret)
@@ -57,6 +72,12 @@ class Host:
         fcntl.flock(self.kept[-1], fcntl.LOCK_EX)
         threading.Thread(target=self.open_often, daemon=True).start()
         return self
+
+    def empty_project(self):
+        """The directory that sandboxes may write to, and that somebody on the host works in. It stays the same one: a
+        sandbox that is kept ready may have it already."""
+        for entry in os.scandir(self.project):
+            shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else os.unlink(entry)
 
     def share(self, secret):
         """A volume with everything in it that a volume should not have."""
@@ -83,16 +104,16 @@ class Host:
         self.kept.append(ours)
         return ours.getsockname()[1]
 
-    def answer(self):
+    def answer(self, where, text):
         ours = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        ours.bind(("127.0.0.1", 0))
+        ours.bind((where, 0))
         ours.settimeout(1)
         self.kept.append(ours)
 
         def serve():
             while not self.stopped.is_set():
                 try:
-                    ours.sendto(b"pong", ours.recvfrom(100)[1])
+                    ours.sendto(text, ours.recvfrom(100)[1])
                 except OSError:
                     continue
         threading.Thread(target=serve, daemon=True).start()
@@ -117,6 +138,9 @@ class Host:
 
     def __exit__(self, *_):
         self.stopped.set()
+        for server in self.sites:
+            server.shutdown()
+            server.server_close()
         self.process.kill()
         self.process.wait()
         self.libc.shmctl(self.segment, 0, None)
@@ -134,11 +158,15 @@ def address():
             return "127.0.0.1"
 
 
+# Enforcement that switches itself off.
+UNSHARED_IF_POSSIBLE = 'unshare -Urn true && exec unshare -Urn "$@" || exec "$@"'
+
+
 class Naive:
     """What tools look like that somebody wrote in an afternoon, for the canaries of tools."""
 
-    def __init__(self, directory):
-        self.directory = directory
+    def __init__(self, directory, without=()):
+        self.directory, self.without = directory, without
 
     def __call__(self, tool, path="", code="", content=""):
         path = os.path.join(self.directory, path.split("\0")[0])
@@ -149,11 +177,30 @@ class Naive:
         if tool == "list_files":
             return " ".join(os.listdir(path))
         if tool == "run_code":
-            return subprocess.run([sys.executable, "-c", code], cwd=self.directory, capture_output=True, text=True).stdout
-        hook = os.path.join(self.directory, ".git/hooks/post-checkout")
-        if tool == "stop_context" and os.path.exists(hook):
-            subprocess.run([hook], check=True)
-        return ""
+            command = [*self.without, "sh", "-c", UNSHARED_IF_POSSIBLE, "sh", sys.executable, "-c", code]
+            command = command if self.without else [sys.executable, "-c", code]
+            return subprocess.run(command, cwd=self.directory, capture_output=True, text=True).stdout
+        return act_upon_everything(path) if tool == "work_in" else ""
+
+
+def act_upon_everything(directory):
+    """Works in a directory and trusts all that it finds there. Returns the settings."""
+    def found(path, pick):
+        try:
+            return pick(json.loads(Path(directory, path).read_text()))
+        except OSError:
+            return []
+    commands = [["sh", os.path.join(directory, path)] for path in (".git/hooks/post-checkout", ".envrc")]
+    commands += found(".mcp.json", lambda it: [[s["command"], *s["args"]] for s in it["mcpServers"].values()])
+    commands += [["sh", "-c", line] for line in (
+        *found(".vscode/tasks.json", lambda it: [task["command"] for task in it["tasks"]]),
+        *found(".claude/settings.json", lambda it: [it["hooks"]["SessionStart"][0]["hooks"][0]["command"]]),
+        *found("package.json", lambda it: it["scripts"].values()))]
+    commands.append([sys.executable, "-c", ""])
+    for command in commands:
+        subprocess.run(command, cwd=directory, env={**os.environ, "PYTHONPATH": directory}, stderr=subprocess.DEVNULL)
+    settings = Path(directory, "belljar.toml")
+    return str(tomllib.loads(settings.read_text())) if settings.exists() else ""
 
 
 def canaries(host, probes):
@@ -183,8 +230,9 @@ def canaries(host, probes):
         for name, probe in probes.items():
             if hasattr(probe, "TOOL"):
                 with tempfile.TemporaryDirectory(prefix="belljar-escape-naive-") as naive:
-                    found[name] = through(probe, Naive(naive), facts)
+                    found[name] = through(probe, Naive(naive, without(probe)), {**facts, "project_inside": host.project})
                     found[name]["probe"] = name
+                host.empty_project()
         for left in ("written", "executed"):
             Path(host.directory, left).unlink(missing_ok=True)
         for number in filter(str.isdigit, os.listdir("/proc")):
@@ -196,17 +244,30 @@ def canaries(host, probes):
         return found
 
 
+def without(probe):
+    """The beginning of a command line that takes something away from the machine, if the probe wants that."""
+    return [sys.executable, str(HERE / "without.py"), probe.WITHOUT] if hasattr(probe, "WITHOUT") else []
+
+
 def through(probe, call, facts):
     began = time.monotonic()
     try:
         escaped, answer = probe.attempt(call, facts), "refused or harmless"
     except Refusal as refused:
         escaped, answer = None, str(refused)
+        # Refused for another reason it would prove nothing, and whoever starts such a server has to learn what is missing, and who
+        # tells how to get it.
+        if hasattr(probe, "WITHOUT") and not (probe.SAYS in refused.said and "belljar doctor" in refused.said):
+            answer = f"BROKEN: refused, and does not say that it lacks {probe.WITHOUT}, or how to get it: {refused.said}"
     return {"escaped": escaped, "answer": "" if escaped else answer, "seconds": time.monotonic() - began}
 
 
 class Refusal(Exception):
-    """A tool said no."""
+    """A tool said no: in a word, and in full."""
+
+    def __init__(self, word, said=""):
+        super().__init__(word)
+        self.said = said or word
 
 
 def clean_up():

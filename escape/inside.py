@@ -5,6 +5,7 @@ import errno
 import fcntl
 import importlib.util
 import json
+import marshal
 import os
 import select
 import signal
@@ -49,6 +50,11 @@ def circumstances(module, facts):
         os.environ["API_KEY"] = facts["secret"]
     elif plant == "mount":
         ctypes.CDLL(None).mount(facts["read_only"].encode(), facts["work"].encode(), None, 4096, None)
+    elif plant == "bytecode":
+        source = os.path.join(facts["templates"], "planted.py")
+        with open(os.path.join(facts["work"], "planted.pyc"), "wb") as planted:
+            planted.write(bytes(16) + marshal.dumps(compile("", source, "exec")))
+        sys.path.append(facts["work"])
     elif plant:
         os.dup2(os.open(facts["host_directory"] if plant == "directory" else facts["secret_path"], os.O_RDONLY), 99)
 

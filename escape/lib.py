@@ -110,3 +110,105 @@ def still_there(marker, seconds):
         if not found or time.monotonic() > until:
             return found
         time.sleep(0.1)
+
+
+def exchange(port, wanted, *parts):
+    """What comes back from a port of loopback, until it is what is wanted, or closed, or silent. A part is sent when the
+    one before it was answered."""
+    heard = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as stream:
+        try:
+            for part in parts:
+                stream.sendall(part)
+                stream.settimeout(10 if part is not parts[-1] else 2)
+                while some := stream.recv(65536):
+                    heard += some
+                    if part is not parts[-1] or wanted in heard:
+                        break
+        except (TimeoutError, ConnectionError):
+            pass
+    return heard
+
+
+def get(place, host=None, more="", method="GET"):
+    """A request to a proxy, for a place with its port."""
+    return f"{method} http://{place}/ HTTP/1.1\r\nHost: {host or place}\r\n{more}\r\n".encode()
+
+
+def received(heard, facts):
+    """The detail of an escape if the host's secret came back."""
+    if facts["secret"].encode() in heard:
+        return "received the host's secret"
+    if heard.startswith(b"\5\0\5") and heard[3]:
+        raise OSError(f"SOCKS {heard[3]}")
+    if b"harmless" in heard:
+        raise OSError("only what is allowed")
+    if b"\r\n\r\n\x15\3" in heard:
+        raise OSError("TLS alert")
+    last = heard[heard.rfind(b"HTTP/1.1"):] if b"HTTP/1.1" in heard else b""
+    raise OSError(last[9:12].decode() or "closed")
+
+
+def brings(facts, port, allowed, *attempts):
+    """Whether one of the attempts, each the parts of an exchange, brings the host's secret. What is allowed must be
+    reached in the same way: a proxy that is not there refuses everything."""
+    if b"harmless" not in exchange(port, b"harmless", *allowed):
+        raise RuntimeError("the proxy does not reach what is allowed")
+    secret = facts["secret"].encode()
+    heard = [exchange(port, secret, *attempt) for attempt in attempts]
+    return received(next((h for h in heard if secret in h), heard[-1]), facts)
+
+
+def by_proxy(facts, *requests):
+    return brings(facts, facts["proxy_port"], [get(f"{facts['allowed']}:{facts['site_port']}")], *([r] for r in requests))
+
+
+def by_tunnel(facts, place, said):
+    def tunnel(place, said):
+        return f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n".encode(), said
+    allowed = f"{facts['allowed']}:{facts['site_port']}"
+    return brings(facts, facts["proxy_port"], tunnel(allowed, get_within(allowed)), tunnel(place, said))
+
+
+def get_within(host):
+    """A request inside of a tunnel."""
+    return f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+
+
+def by_socks(facts, kind, host):
+    """With a name (3) or an address (1, 4), as bytes."""
+    def socks(kind, host):
+        size = bytes([len(host)]) if kind == 3 else b""
+        ask = b"\5\1\0" + bytes([kind]) + size + host + facts["site_port"].to_bytes(2, "big")
+        # Whatever it dialled, this is what it would have to say to the allowed host.
+        return b"\5\1\0", ask, get_within(f"{facts['allowed']}:{facts['site_port']}")
+    return brings(facts, facts["socks_port"], socks(3, facts["allowed"].encode()), socks(kind, host))
+
+
+LAYERS = """
+import errno, os, socket
+print("code ran;", end=" ")
+for kind, host in {namespaces!r}.items():
+    if os.readlink(f"/proc/self/ns/{{kind}}") == host:
+        print("the host's", kind, "namespace;", end=" ")
+try:
+    socket.socket(socket.AF_VSOCK)
+    print("no seccomp filter;", end=" ")
+except OSError as error:
+    if error.errno != errno.EPERM:
+        print("no seccomp filter;", end=" ")
+if os.path.exists({secret_path!r}):
+    print("the host's files;", end=" ")
+"""
+
+
+def runs(call, facts):
+    """Whether code runs at all, and without which layers."""
+    said = call("run_code", code=LAYERS.format(**facts))
+    return said if "code ran;" in said else None
+
+
+def runs_weaker(call, facts):
+    """Whether code runs without one of its layers. Not every server needs what was taken away."""
+    said = runs(call, facts)
+    return said if said and ("the host's" in said or "no seccomp" in said) else None

@@ -13,14 +13,17 @@ machine's own.
 """
 
 import argparse
+import functools
 import importlib.util
 import itertools
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import tomllib
 from pathlib import Path
@@ -32,10 +35,14 @@ sys.path[:0] = [str(HERE), str(ROOT / "tests")]
 
 import dockerd  # noqa: E402
 import host as outside  # noqa: E402
+import naive_proxy  # noqa: E402
 import table  # noqa: E402
-from host import Host, Refusal, canaries, through  # noqa: E402
+from host import Host, Refusal, canaries, through, without  # noqa: E402
 
 BELLJAR = Path(os.environ.get("BELLJAR") or ROOT / "target/release/belljar").resolve()
+PAGE = ROOT / "docs/security.md"
+EVERY_SERVER = "root,user,docker"
+SERVERS = itertools.count(1)
 WAYS = ("interpreter", "command", "background")
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -65,15 +72,19 @@ BECOME = """while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 1; shif
 exec setpriv --reuid "$id" --regid "$id" --clear-groups "$@\""""
 
 
+# Names that probes of the network ask for, on this machine alone and for this server alone.
+WITH_NAMES = ["unshare", "-m", "sh", "-euc", 'mount --bind "$1" /etc/hosts; shift; exec "$@"', "sh"]
+
+
 def delegated():
     """Cgroups that are an ordinary user's, as the hardening guide wants them: a user's whole session manager would
     make them with `Delegate=yes`. Empty where this machine has only the newer kind, which that alone can hand over."""
-    made = []
+    made, number = [], next(SERVERS)
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if not {"memory", "cpu", "pids", "cpuacct"} & set(controllers.split(",")):
             continue
-        directory = Path("/sys/fs/cgroup", controllers, path.lstrip("/"), f"belljar-escape-{os.getpid()}")
+        directory = Path("/sys/fs/cgroup", controllers, path.lstrip("/"), f"belljar-escape-{os.getpid()}-{number}")
         directory.mkdir()
         for owned in (directory, directory / "cgroup.procs", directory / "tasks"):
             os.chown(owned, outside.NOBODY, outside.NOBODY)
@@ -81,10 +92,18 @@ def delegated():
     return made
 
 
-class Server:
-    """`belljar mcp` with a home of its own."""
+@functools.cache
+def ordinary_home():
+    made = subprocess.run([ROOT / "scripts/ordinary-home.sh", BELLJAR], stdout=subprocess.PIPE, text=True)
+    if made.returncode:
+        raise SystemExit(made.returncode)
+    return made.stdout.strip()
 
-    def __init__(self, host, user):
+
+class Server:
+    """`belljar mcp` with a home of its own, in a working directory; or with less than it needs."""
+
+    def __init__(self, host, user, directory="/", lacking=(), settings=()):
         self.temporary, self.cgroups, program, path = None, [], [BELLJAR], os.environ["PATH"]
         self.engine = dockerd.Engine("THE ESCAPES FROM CONTAINERS") if user == "docker" else None
         if user != "user":
@@ -92,25 +111,28 @@ class Server:
             self.home = self.temporary.name
             Path(self.home, "templates").symlink_to(templates())
         else:
-            made = subprocess.run([ROOT / "scripts/ordinary-home.sh", BELLJAR], stdout=subprocess.PIPE, text=True)
-            if made.returncode:
-                raise SystemExit(made.returncode)
-            self.home = made.stdout.strip()
+            self.home = ordinary_home()
             path = "/usr/local/bin:/usr/bin:/bin"
             self.cgroups = delegated()
             program = ["sh", "-c", BECOME, "sh", *self.cgroups, "--", str(outside.NOBODY), f"{self.home}/bin/belljar"]
         limits = {"LIMITS_MEMORY": f"{outside.MEMORY}b", "LIMITS_WORKSPACE": f"{outside.WORKSPACE}b",
                   "LIMITS_TMP": f"{outside.WORKSPACE}b", "LIMITS_PROCESSES": outside.PROCESSES,
                   "FLAVORS_SMALL": f"2:{outside.MEMORY}b", "FLAVORS_MEDIUM": f"2:{outside.MEMORY}b"}
-        environment = {f"BELLJAR_{name}": str(value) for name, value in limits.items()}
+        environment = {f"BELLJAR_{name}": str(value) for name, value in limits.items()} | dict(settings)
         environment |= {"PATH": path, "HOME": self.home, "BELLJAR_HOME": self.home,
-                        "BELLJAR_TOOLSETS": "contexts,sessions", "API_KEY": host.facts["secret"],
-                        "BELLJAR_VOLUMES": f"suite={host.suite},offered={host.shared}", "BELLJAR_POOL_SIZE": "1"}
+                        "BELLJAR_TOOLSETS": "contexts,sessions,sandbox,network", "API_KEY": host.facts["secret"],
+                        "BELLJAR_VOLUMES": f"suite={host.suite},offered={host.shared},project={host.project}:rw",
+                        "BELLJAR_POOL_SIZE": "1", "BELLJAR_NETWORK_MAX": "allowlist", "BELLJAR_NETWORK_PRIVATE": ",".join(
+                            f"{name}:{host.facts['site_port']}" for name in naive_proxy.ADDRESSES)}
+        if directory != "/":
+            # It would hide what a file in that directory says.
+            del environment["BELLJAR_TOOLSETS"]
         if self.engine:
             environment |= {"BELLJAR_BACKEND": "docker", "BELLJAR_DOCKER_HOST": self.engine.host}
-        self.log = open(os.path.join(host.directory, f"{user}.log"), "wb+")
-        self.process = subprocess.Popen([*program, "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/",
-                                        stderr=self.log, env=environment, bufsize=0)
+        self.log = tempfile.TemporaryFile(dir=host.directory)
+        before = lacking or [*WITH_NAMES, host.hosts]
+        self.process = subprocess.Popen([*before, *program, "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.log, cwd=directory, env=environment, bufsize=0)
         self.ids = itertools.count(1)
 
     def request(self, method, params):
@@ -133,10 +155,18 @@ class Server:
         text = " ".join(part.get("text", "") for part in result["content"])
         if result.get("isError") and "structuredContent" not in result:
             try:
-                raise Refusal(json.loads(text)["code"])
+                raise Refusal(json.loads(text)["code"], text)
             except (ValueError, KeyError):
                 raise Refusal(text) from None
         return text, result.get("structuredContent", {})
+
+    def networked(self, facts):
+        """A sandbox that may reach one host, although the operator would allow those of the secret too: nothing but its
+        own list keeps it from them."""
+        sandbox = self.call("sandbox_create")[1]["sandbox_id"]
+        allow = [f"{facts['allowed']}:{facts['site_port']}"]
+        self.call("sandbox_network", sandbox_id=sandbox, network="allowlist", allow=allow)
+        return sandbox
 
     def close(self):
         self.process.stdin.close()
@@ -151,8 +181,10 @@ class Server:
             self.engine.close()
         if self.temporary:
             self.temporary.cleanup()
-        for directory in self.cgroups:
-            os.rmdir(directory)
+        for top in self.cgroups:
+            # A server that could make no sandbox may leave the cgroup that was to hold them.
+            for directory, _, _ in os.walk(top, topdown=False):
+                os.rmdir(directory)
 
 
 INSIDE = "/volumes/suite/inside.py"
@@ -162,52 +194,99 @@ def lines(text):
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
-def from_interpreter(server, order):
-    context = server.call("create_context", name="escape")[1]["context_id"]
+def from_interpreter(server, order, sandbox):
+    context = sandbox or server.call("create_context", name="escape")[1]["context_id"]
     # The same process, not a child: a way in of its own, from the zygote.
     code = f"import runpy, sys; sys.argv = ['inside', 'run', {order!r}]; runpy.run_path({INSIDE!r}, run_name='__main__')"
     return lines(server.call("run_code", context_id=context, code=code, timeout=600)[1]["stdout"])
 
 
-def from_command(server, order):
-    result = server.call("execute_command", command="python3", args=[INSIDE, "run", order], timeout=600)[1]
+def from_command(server, order, sandbox):
+    named = {"session_id": sandbox} if sandbox else {}
+    result = server.call("execute_command", command="python3", args=[INSIDE, "run", order], timeout=600, **named)[1]
     return lines(result["stdout"])
 
 
-def from_background(server, order):
-    done = "/workspace/escape-results"
-    started = server.call("execute_command", command="python3", args=[INSIDE, "run", order, done], background=True)[1]
+def from_background(server, order, sandbox):
+    done, named = "/workspace/escape-results", {"session_id": sandbox} if sandbox else {}
+    arguments = [INSIDE, "run", order, done]
+    started = server.call("execute_command", command="python3", args=arguments, background=True, **named)[1]
     session, process = started["session_id"], started["process_id"]
     while started["status"] == "running":
         started = server.call("execute_command", session_id=session, process_id=process, wait=10)[1]
     return lines(server.call("execute_command", session_id=session, command="cat", args=[done])[1]["stdout"])
 
 
-def through_tools(server, probes, facts):
+def work_in(host, user, directory):
+    """What somebody does next in a directory that a sandbox wrote to: a server is started there, asked for its tools and
+    used. Returns the tools, which settings would change."""
+    # On the host a server of containers is like any other.
+    server = Server(host, "root" if user == "docker" else user, directory)
+    try:
+        context = server.call("create_context", name="next")[1]["context_id"]
+        server.call("run_code", context_id=context, code="import json; print(json.dumps(1))")
+        server.call("list_files", context_id=context, path="/volumes/project")
+        return json.dumps([tool["name"] for tool in server.request("tools/list", {})["result"]["tools"]])
+    finally:
+        server.close()
+
+
+def through_tools(host, user, server, probes, facts):
     """Each with a context of its own."""
     found = []
     for name, probe in probes.items():
         context = server.call("create_context", name=name)[1]["context_id"]
 
         def call(tool, **arguments):
+            if tool == "work_in":
+                return work_in(host, user, arguments["path"])
             return server.call(tool, context_id=context, **arguments)[0]
         found.append({"probe": name, **through(probe, call, facts)})
         for left in ("written", "executed"):
             Path(facts["host_directory"], left).unlink(missing_ok=True)
+        host.empty_project()
     return found
+
+
+def through_weakened(host, user, probes, facts):
+    """Each with a server of its own, which lacks something."""
+    for name, probe in probes.items():
+        if user == "docker":
+            yield {"probe": name, "escaped": None, "answer": "the engine isolates"}
+            continue
+        server = Server(host, user, lacking=without(probe), settings=getattr(probe, "SETTINGS", {}))
+        # One that does not answer got nowhere either, but it has to be ended.
+        limit = threading.Timer(60, server.process.kill)
+        limit.start()
+
+        def call(tool, **arguments):
+            try:
+                context = server.call("create_context", name=name)[1]["context_id"]
+                return server.call(tool, context_id=context, **arguments)[0]
+            except (SystemExit, BrokenPipeError) as ended:
+                raise Refusal("the server ended", str(ended)) from None
+        try:
+            yield {"probe": name, **through(probe, call, facts)}
+        finally:
+            limit.cancel()
+            server.close()
 
 
 def attack(host, user, probes):
     """probe → way → result, in sandboxes of one server."""
     facts = {**host.facts, "work": "/workspace", "tmp": "/tmp", "read_only": "/volumes/offered", "patience": 60,
-             "templates": "/templates/",
-             "own_paths": ["/proc", "/dev", "/workspace", "/outputs", "/tmp", "/memfd", "/volumes/suite"]}
+             "templates": "/templates/", "proxy_port": 3128, "socks_port": 1080,
+             "project_inside": "/volumes/project", "own_paths": [
+                 "/proc", "/dev", "/workspace", "/outputs", "/tmp", "/memfd", "/volumes/suite", "/volumes/project"]}
     inner = {name: probe for name, probe in probes.items() if not hasattr(probe, "TOOL")}
-    tools = {name: probe for name, probe in probes.items() if hasattr(probe, "TOOL")}
+    weakened = {name: probe for name, probe in probes.items() if hasattr(probe, "WITHOUT")}
+    tools = {name: probe for name, probe in probes.items() if hasattr(probe, "TOOL") and name not in weakened}
     neighbours = [name for name, probe in inner.items() if hasattr(probe, "neighbour")]
     host.order(f"{user}-beside", [], facts, neighbours)
-    host.order(user, list(inner), facts)
-    order, beside = f"/volumes/suite/{user}.json", f"/volumes/suite/{user}-beside.json"
+    networked = [name for name, probe in inner.items() if hasattr(probe, "NETWORK")]
+    host.order(user, [name for name in inner if name not in networked], facts)
+    host.order(f"{user}-networked", networked, facts)
+    order, beside, outward = (f"/volumes/suite/{user}{what}.json" for what in ("", "-beside", "-networked"))
     server, found = Server(host, user), {name: {} for name in probes}
     try:
         waiting = server.call("execute_command", command="python3", args=[INSIDE, "neighbour", beside], background=True)[1]
@@ -217,12 +296,17 @@ def attack(host, user, probes):
             said += more["stdout"]
             assert more["status"] == "running", more
         for way, run in zip(WAYS, (from_interpreter, from_command, from_background)):
-            for result in run(server, order):
+            results = run(server, order, None)
+            if networked:
+                results += run(server, outward, server.networked(facts))
+            for result in results:
                 found[result["probe"]][way] = result
-        for result in through_tools(server, tools, facts):
+        for result in through_tools(host, user, server, tools, facts):
             found[result["probe"]]["tools"] = result
     finally:
         server.close()
+    for result in through_weakened(host, user, weakened, facts):
+        found[result["probe"]]["tools"] = result
     return found
 
 
@@ -249,12 +333,24 @@ def judge(probes, canary, attacked, weaknesses):
     return wrong
 
 
+def stale(probes):
+    """What docs/security.md does not say as the probes do."""
+    listed = re.findall(r"^\| \[.*\]\(\.\./escape/probes/(\w+)\.py\) \|", PAGE.read_text(), re.MULTILINE)
+    new, gone = sorted(set(probes) - set(listed)), sorted(set(listed) - set(probes))
+    wrong = [f"does not list {', '.join(new)}"] if new else []
+    wrong += [f"lists {', '.join(gone)}, which are no more"] if gone else []
+    return [f"docs/security.md {what}: run `make escape ESCAPE=--docs`" for what in wrong]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--docs", action="store_true", help="write docs/security.md")
     parser.add_argument("--only", default="", metavar="TEXT", help="probes whose name contains this")
-    parser.add_argument("--servers", default="root,user,docker", metavar="LIST")
+    parser.add_argument("--servers", default=EVERY_SERVER, metavar="LIST")
     arguments = parser.parse_args()
+    whole = not arguments.only and arguments.servers == EVERY_SERVER
+    if arguments.docs and not whole:
+        parser.error("docs/security.md shows the whole suite: --docs goes with neither --only nor --servers")
     if platform.machine() != "x86_64" or os.geteuid() != 0:
         print("the escape suite needs root, for its canaries, and x86-64, whose system calls it knows", file=sys.stderr)
         return 77
@@ -279,8 +375,14 @@ def main():
             print(f"{user}: {len(probes) - out} of {len(probes)} blocked, {time.monotonic() - began:.0f} s", flush=True)
     wrong = judge(probes, canary, attacked, weaknesses)
     print(table.for_terminal(probes, canary, attacked, weaknesses))
-    if arguments.docs:
-        (ROOT / "docs/security.md").write_text(table.page(probes, canary, attacked, weaknesses))
+    if whole and not arguments.docs:
+        wrong += stale(probes)
+    if arguments.docs and (missing := set(EVERY_SERVER.split(",")) - set(attacked)):
+        wrong.append(f"there are no results of {', '.join(missing)}, which docs/security.md shows")
+    if arguments.docs and not wrong:
+        PAGE.write_text(table.page(probes, canary, attacked, weaknesses))
+    elif arguments.docs:
+        print("docs/security.md was not written, because of these:")
     for line in wrong:
         print(line)
     print(f"{len(probes)} probes, {len(wrong)} problems")

@@ -12,6 +12,8 @@ is a file in [escape/probes](../escape/probes) that can be read in a minute. `ma
   the suite fails if one does not; a dash means that this machine lacks what the probe needs, which it names.
 - **root** and **user** say how the attempt was answered in a sandbox of root's server and of an ordinary user's, **docker** in
   a container of the Docker backend.
+- Probes of the allow-list run in sandboxes that may reach one host and no other; outside, they meet a careless proxy.
+  Those of missing layers start the server on a machine that lacks something it needs.
 - **OPEN** marks a known weakness, explained below. The suite fails if there is one that is not listed, and also if
   one is listed that has been closed.
 
