@@ -50,6 +50,7 @@ pub fn run(control: OwnedFd, guest: &[u8]) -> Result<()> {
     match Jailer::prepare(server, spec, guest) {
         Ok(mut jailer) => jailer.serve(),
         Err((server, error)) => {
+            let error = error.or_ask_the_doctor();
             server.send(&FromJailer::Unusable { error: error.clone() }, &[]).doing(|| "report".into())?;
             Err(error)
         }
@@ -293,7 +294,7 @@ impl Jailer {
             // While the sandbox is still being built, its interpreter starts too, and waits at the door.
             self.request_kernel(Waiting { sandbox: token, kernel: 0, born: Some(birth.born) });
         }
-        let born = watched.and_then(|()| birth.status.wait());
+        let born = watched.and_then(|()| birth.status.wait().map_err(JailError::or_ask_the_doctor));
         born.and_then(|()| self.dial(id)).inspect_err(|_| self.forget(token))
     }
 

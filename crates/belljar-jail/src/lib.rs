@@ -59,6 +59,13 @@ impl JailError {
         self.hint = Some(hint.into());
         self
     }
+
+    /// For steps that fail only where the machine lacks something.
+    pub(crate) fn or_ask_the_doctor(mut self) -> Self {
+        let ask = || "`belljar doctor` tells what this machine lacks, and how to get it".into();
+        self.hint.get_or_insert_with(ask);
+        self
+    }
 }
 
 pub(crate) type Result<T> = std::result::Result<T, JailError>;

@@ -78,16 +78,17 @@ pub(crate) fn prepare(spec: &JailerSpec, guest: &[u8], server: BorrowedFd<'_>) -
             None
         }
     };
+    let bury = || run_dir.bury(hierarchy.as_ref().ok(), &spec.instance);
     let uid_base = if is_admin {
         let spread = spec.instance.bytes().fold(0u32, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
         UID_BASE + spread % (UID_RANGE / 2)
     } else {
-        become_root_of_a_user_namespace()?;
+        become_root_of_a_user_namespace().inspect_err(|_| bury())?;
         0
     };
     let lasting = spec.keep_seconds > 0;
     let door = lasting.then(|| run_dir.open_door()).transpose()?;
-    become_first_of_a_pid_namespace(server, lasting, || run_dir.bury(hierarchy.ok(), &spec.instance))?;
+    become_first_of_a_pid_namespace(server, lasting, bury).inspect_err(|_| bury())?;
     let mut outside = Outside::keep()?;
     sys::unshare(libc::CLONE_NEWNS).doing(|| "make a mount namespace".into())?;
     let parts = match root::build_and_enter(&spec.root, &run_dir.path.join("root"))? {

@@ -77,8 +77,8 @@ impl RunDir {
     }
 
     /// What the instance left whose processes have all ended, for whoever saw them end.
-    pub(crate) fn bury(&self, cgroups: Option<cgroup::Hierarchy>, instance: &str) {
-        if cgroups.is_none_or(|hierarchy| remove_cgroups(&hierarchy, instance)) {
+    pub(crate) fn bury(&self, cgroups: Option<&cgroup::Hierarchy>, instance: &str) {
+        if cgroups.is_none_or(|hierarchy| remove_cgroups(hierarchy, instance)) {
             // While it is there, a sweep knows what else to look for.
             let _ = fs::remove_dir_all(&self.path);
         }
