@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -87,7 +88,8 @@ class Network(HttpTestCase):
         places = {f"{cls.outside.name}:{cls.outside.http}", f"{cls.outside.name}:{cls.outside.https}"}
         for registry in (cls.python, cls.node):
             places |= registry[1] if registry else set()
-        cls.arguments = ("--toolsets", "all", "--network-max", "open", "--network-private", ",".join(sorted(places)))
+        cls.audit = Path(directory.name, "audit.jsonl")
+        cls.arguments = ("--toolsets", "all", "--network-max", "open", "--network-private", ",".join(sorted(places)), "--audit-file", str(cls.audit))
         cls.env = {"SSL_CERT_FILE": cls.outside.bundle}
 
     def setUp(self):
@@ -212,6 +214,19 @@ class Network(HttpTestCase):
         records = sandbox.network()
         self.assertGreaterEqual(records["connections_total"], 2)
         self.assertEqual(records["connections"][-1]["method"], "GET")
+
+    def test_connections_are_in_the_audit_log(self):
+        sandbox = self.sandbox()
+        sandbox.shell(f"curl -sS {self.url}/; curl -sS http://elsewhere.example/")
+        deadline, found = time.monotonic() + 30, {}
+        while len(found) < 2 and time.monotonic() < deadline:
+            records = map(json.loads, self.audit.read_text().splitlines())
+            found = {record["to"]: record for record in records if record["event"] == "connection" and record["sandbox"] == sandbox.id}
+            time.sleep(0.1)
+        allowed, refused = found[f"{self.outside.name}:{self.outside.http}"], found["elsewhere.example:80"]
+        self.assertEqual((allowed["outcome"], refused["outcome"], refused["reason"]), ("allowed", "refused", "not_allowed"))
+        self.assertGreater(allowed["bytes_in"], 50)
+        self.assertGreater(allowed["bytes_out"], 50)
 
 
 class Secrets(HttpTestCase):

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -72,7 +72,10 @@ pub struct NetworkInfo {
 /// The network of one context.
 pub(crate) struct Network {
     state: Mutex<State>,
-    log: Arc<Log>,
+    /// The context's id.
+    owner: String,
+    /// Made when the network first opens: by then it is known whose context it is.
+    log: OnceLock<Arc<Log>>,
 }
 
 #[derive(Default)]
@@ -85,7 +88,14 @@ struct State {
 
 impl Network {
     pub(crate) fn new(owner: String, policy: Policy, authority: Option<Arc<Authority>>) -> Self {
-        Self { state: Mutex::new(State { policy, authority, proxy: None }), log: Log::new(owner) }
+        let state = Mutex::new(State { policy, authority, proxy: None });
+        Self { state, owner, log: OnceLock::new() }
+    }
+
+    /// Its owner is the context and the caller. An id has no spaces, so that the two can be told apart.
+    fn log(&self, caller: &Caller) -> Arc<Log> {
+        let made = || Log::new(format!("{} {}", self.owner, caller.as_str()));
+        Arc::clone(self.log.get_or_init(made))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -144,7 +154,8 @@ impl SandboxService {
             write_bundle(sandbox, authority).await?;
         }
         set_environment(sandbox, variables(&self.gateway, authority.is_some())).await?;
-        let opened = self.gateway.open(policy, authority, Arc::clone(&context.network.log), listeners);
+        let log = context.network.log(&context.caller);
+        let opened = self.gateway.open(policy, authority, log, listeners);
         let proxy = opened.map_err(|e| BackendError::new(format!("serve the proxy: {e}")))?;
         context.network.state().proxy = Some(proxy);
         Ok(())
@@ -257,7 +268,7 @@ impl SandboxService {
         };
         let secrets = self.gateway.secrets().iter().filter(|_| policy.mode != Mode::None);
         let secrets = secrets.map(|secret| (secret.name.clone(), secret.host().to_string())).collect();
-        let (recent, total) = context.network.log.recent(RECENT);
+        let (recent, total) = context.network.log.get().map(|log| log.recent(RECENT)).unwrap_or_default();
         NetworkInfo { context: context.id.clone(), mode: policy.mode, allow, secrets, recent, total }
     }
 
@@ -310,4 +321,99 @@ async fn write_bundle(sandbox: &Sandbox, authority: &Arc<Authority>) -> Result<(
     let call = Call::WriteFile { path: OWN_BUNDLE.into(), offset: 0 };
     let written = sandbox.files(call, text.as_bytes(), OWN_BUNDLE).await;
     written.map(drop).map_err(|e| BackendError::new(format!("write {OWN_BUNDLE}: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fmt::Debug,
+        io::{Read, Write},
+        net::{TcpListener, TcpStream},
+    };
+
+    use belljar_egress::Listeners;
+    use tracing::{
+        Event, Metadata, Subscriber,
+        field::{Field, Visit},
+        span,
+    };
+
+    use super::*;
+
+    /// Everything that is reported at one target.
+    #[derive(Clone, Default)]
+    struct Heard(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
+
+    struct Fields(BTreeMap<String, String>);
+
+    impl Visit for Fields {
+        fn record_str(&mut self, field: &Field, value: &str) {
+            self.0.insert(field.name().into(), value.into());
+        }
+
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            self.0.insert(field.name().into(), format!("{value:?}"));
+        }
+    }
+
+    impl Subscriber for Heard {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == "belljar::egress"
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            let mut fields = Fields(BTreeMap::new());
+            event.record(&mut fields);
+            self.0.lock().unwrap().push(fields.0);
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    /// The audit log is made of these reports: it has to find them, with the caller, the bytes and the outcome.
+    #[tokio::test]
+    async fn a_connection_is_reported_with_its_caller_its_bytes_and_its_outcome() {
+        let heard = Heard::default();
+        let _listening = tracing::subscriber::set_default(heard.clone());
+        // Somebody without a listener may have met the place of the report first.
+        tracing::callsite::rebuild_interest_cache();
+        let gateway = Gateway::new(Ceiling::default(), Vec::new());
+        let network = Network::new("ctx-1".into(), Policy::default(), None);
+        let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let (http, socks) = (listen(), listen());
+        let door = http.local_addr().unwrap();
+        let log = network.log(&Caller::new("ann of accounts"));
+        let _proxy = gateway.open(network.policy(), None, log, Listeners { http, socks }).unwrap();
+        let asked = tokio::task::spawn_blocking(move || {
+            let mut stream = TcpStream::connect(door).unwrap();
+            stream.write_all(b"GET http://a.test:81/ HTTP/1.1\r\nHost: a.test:81\r\n\r\n").unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        asked.await.unwrap();
+        let began = Instant::now();
+        while heard.0.lock().unwrap().is_empty() && began.elapsed() < Duration::from_secs(60) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let reports = heard.0.lock().unwrap().clone();
+        assert_eq!(reports.len(), 1, "{reports:?}");
+        let named = ["owner", "kind", "to", "message", "reason", "sent", "received"];
+        let told = named.map(|name| reports[0].get(name).cloned().unwrap_or_default());
+        assert_eq!(
+            told,
+            ["ctx-1 ann of accounts", "http", "a.test:81", "refused", "not_allowed", "0", "0"],
+            "{reports:?}"
+        );
+        assert!(["address", "method", "seconds", "why"].iter().all(|name| reports[0].contains_key(*name)));
+    }
 }

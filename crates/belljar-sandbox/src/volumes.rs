@@ -3,13 +3,17 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::CStr,
-    fs, io,
+    ffi::{CStr, OsStr},
+    fs,
+    io::{self, Read},
     os::{
         fd::{BorrowedFd, OwnedFd},
-        unix::fs::{DirBuilderExt, MetadataExt},
+        unix::{
+            ffi::OsStrExt,
+            fs::{DirBuilderExt, MetadataExt},
+        },
     },
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use rustix::{
@@ -26,6 +30,8 @@ const SHARED: &str = "shared";
 pub const PROJECT: &str = "project";
 /// What the host's own git obeys: seen inside, and never written there.
 const GIT: &str = ".git";
+/// A file of that name has one path in it.
+const MAX_GITDIR: u64 = 8 << 10;
 /// Where volumes are inside.
 const INSIDE: &str = "/volumes";
 /// Files that one look at a volume counts, and how deep it goes. Whoever has more is over any limit.
@@ -63,7 +69,8 @@ impl VolumeStore {
         self.project(directory).map(drop)
     }
 
-    /// A project as a sandbox sees it: its files to read and write, its `.git` to read.
+    /// A project as a sandbox sees it: its files to read and write, its `.git` to read. Only the one at the top: a sandbox
+    /// can move any directory of the project away, with what is mounted in it, and put another in its place.
     pub(crate) fn project(&self, directory: &Path) -> Result<Vec<Mount>, String> {
         let shown = directory.display();
         let source = directory.canonicalize().map_err(|e| format!("{shown}: {e}"))?;
@@ -75,10 +82,7 @@ impl VolumeStore {
         }
         let target = inside(PROJECT);
         let mount = |source, target, writable| Mount { source, target, writable, ours: false, project: true };
-        let git = source.join(GIT);
-        // A link may lead anywhere; then git on the host does not take it for its own either.
-        let has_git = fs::symlink_metadata(&git).is_ok_and(|file| !file.is_symlink());
-        let git = has_git.then(|| mount(git, format!("{target}/{GIT}"), false));
+        let git = git_of(&source)?.map(|git| mount(git, format!("{target}/{GIT}"), false));
         Ok([mount(source, target, true)].into_iter().chain(git).collect())
     }
 
@@ -217,6 +221,61 @@ fn keep_apart(volumes: &Path, source: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// What the host's git takes for its own in a project, if it can be kept from sandboxes. Errors say what to do.
+fn git_of(project: &Path) -> Result<Option<PathBuf>, String> {
+    let git = project.join(GIT);
+    let shown = git.display();
+    let kind = match fs::symlink_metadata(&git) {
+        Ok(file) => file.file_type(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(format!("{shown}: {e}")),
+    };
+    if kind.is_symlink() {
+        // Nothing can be mounted over a link, so a sandbox could put its own in its place.
+        return Err(format!(
+            "{shown} is a link, which programs in the sandbox could replace, and git on this machine would obey what \
+             they put there: write a file instead that says `gitdir: ` and where the link leads"
+        ));
+    }
+    if kind.is_file()
+        && let Some(named) = gitdir(&git).map_err(|e| format!("{shown}: {e}"))?
+        && leads_inside(project, &named)
+    {
+        return Err(format!(
+            "{shown} says that git's files are at {}, by a way through the project, where programs in the sandbox could \
+             change them: open one of the repository's worktrees instead, or move these files out of the project",
+            named.display()
+        ));
+    }
+    Ok(Some(git))
+}
+
+/// Where a file `.git` says that git's files are; worktrees and submodules have such files.
+fn gitdir(file: &Path) -> io::Result<Option<PathBuf>> {
+    let mut text = Vec::new();
+    fs::File::open(file)?.take(MAX_GITDIR).read_to_end(&mut text)?;
+    let path = text.strip_prefix(b"gitdir:").map(<[u8]>::trim_ascii);
+    Ok(path.map(|path| PathBuf::from(OsStr::from_bytes(path))))
+}
+
+/// Whether somebody who can write to the project has a say in where this leads.
+fn leads_inside(project: &Path, path: &Path) -> bool {
+    let path = project.join(path);
+    let mut at = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => drop(at.pop()),
+            component => at.push(component),
+        }
+        if at != project && at.starts_with(project) {
+            return true;
+        }
+    }
+    // Links outside of the project may lead into it, also to what is not there yet.
+    path.ancestors().find_map(|there| there.canonicalize().ok()).is_some_and(|real| real.starts_with(project))
+}
+
 fn enter(here: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
     openat(here, name, DIRECTORY, Mode::empty()).or_else(|e| {
         if e != Errno::ACCESS {
@@ -345,14 +404,58 @@ mod tests {
         };
         let project = ("/volumes/project".to_owned(), true);
         assert_eq!(told(&store.project(&work).unwrap()), vec![project.clone()]);
-        std::os::unix::fs::symlink("/etc", work.join(".git")).unwrap();
-        assert_eq!(told(&store.project(&work).unwrap()), vec![project.clone()]);
+        let elsewhere = home.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, work.join(".git")).unwrap();
+        assert!(store.project(&work).unwrap_err().contains("write a file instead"));
         fs::remove_file(work.join(".git")).unwrap();
         fs::create_dir(work.join(".git")).unwrap();
         let git = ("/volumes/project/.git".to_owned(), false);
         assert_eq!(told(&store.project(&work).unwrap()), [project, git]);
         for refused in [home.path(), &state, &state.join("volumes"), Path::new("/")] {
             assert!(store.project(refused).is_err(), "{}", refused.display());
+        }
+    }
+
+    #[test]
+    fn a_file_that_names_gits_directory_is_covered_unless_that_is_in_the_hands_of_sandboxes() {
+        let home = tempfile::tempdir().unwrap();
+        let work = home.path().canonicalize().unwrap().join("work");
+        for directory in ["work/.bare", "main/.git/worktrees/work"] {
+            fs::create_dir_all(home.path().join(directory)).unwrap();
+        }
+        std::os::unix::fs::symlink("../main", work.join("link")).unwrap();
+        std::os::unix::fs::symlink(&work, home.path().join("same")).unwrap();
+        let store = VolumeStore::default();
+        let covered = |says: &str| {
+            fs::write(work.join(".git"), says).unwrap();
+            store
+                .project(&work)
+                .map(|mounts| mounts.iter().any(|m| m.target.ends_with("/.git") && !m.writable))
+        };
+        let above = home.path().display();
+        for says in [
+            "gitdir: ../main/.git/worktrees/work\n",
+            &format!("gitdir: {above}/main/.git/worktrees/work\n"),
+            "gitdir: ../gone/.git/modules/work\n",
+            "gitdir: /does/not/exist\n",
+            "nothing that git knows",
+        ] {
+            assert_eq!(covered(says), Ok(true), "{says}");
+        }
+        for says in [
+            "gitdir: .bare\n",
+            "gitdir: ./.bare\n",
+            "gitdir: .\n",
+            "gitdir: not-yet\n",
+            "gitdir: ../work/.bare\n",
+            "gitdir: link/.git/worktrees/work\n",
+            "gitdir: link/../../main/.git\n",
+            &format!("gitdir: {}/.bare\n", work.display()),
+            &format!("gitdir: {above}/same/.bare\n"),
+            &format!("gitdir: {above}/same/not-yet\n"),
+        ] {
+            assert!(covered(says).is_err_and(|why| why.contains("worktrees")), "{says}");
         }
     }
 

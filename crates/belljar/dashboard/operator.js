@@ -63,8 +63,8 @@ export async function auditPage(main, signal) {
     const word = search.value.toLowerCase();
     const found = records.filter((record) => JSON.stringify(record).toLowerCase().includes(word));
     body.replaceChildren(...found.toReversed().map((record) => h("tr", { title: JSON.stringify(record, null, 1) }, ...COLUMNS.map(([name]) => {
-      const value = { time: new Date(record.time).toLocaleString(), tool: record.tool ?? record.reason ?? record.command, sandbox: record.sandbox?.slice(0, 12) }[name] ?? record[name];
-      const bad = name === "outcome" && value && value !== "ok";
+      const value = { time: new Date(record.time).toLocaleString(), tool: record.tool ?? record.to ?? record.reason ?? record.command, sandbox: record.sandbox?.slice(0, 12) }[name] ?? record[name];
+      const bad = name === "outcome" && value && !["ok", "allowed"].includes(value);
       return h("td", { class: `${NUMBERS.includes(name) ? "number" : "name"}${bad ? " bad" : ""}` }, value == null ? "" : String(value));
     }))));
   };

@@ -259,6 +259,58 @@ mod tests {
         assert_eq!(passed(&[b"\xff\xfe"]), "\u{fffd}\u{fffd}");
     }
 
+    /// Printable characters, the few that move within a line, and sequences that colour or erase; read here without the
+    /// filter's own eyes.
+    fn is_harmless(text: &str) -> bool {
+        let mut rest = text;
+        while let Some(character) = rest.chars().next() {
+            rest = &rest[character.len_utf8()..];
+            if character == '\u{1b}' {
+                let Some(inner) = rest.strip_prefix('[') else { return false };
+                rest = inner.trim_start_matches(|c: char| c.is_ascii_digit() || ";:".contains(c));
+                let Some(after) = rest.strip_prefix(['m', 'K']) else { return false };
+                rest = after;
+            } else if character.is_control() && !"\n\r\t\u{8}".contains(character) {
+                return false;
+            }
+        }
+        true
+    }
+
+    #[test]
+    fn fuzz_terminal() {
+        // The first byte says in pieces of which size the rest arrives.
+        let seeds: [&[u8]; 6] = [
+            b"\x40plain \xc3\xa9\r\n\tand \x1b[1;32mgreen\x1b[0m\x1b[K\n",
+            b"\x01\x1b[38:2:1:2:3mcolon\x1b[m\x1b[2J\x1b[?1049h\x1b[>c",
+            b"\x03\x1b]0;title\x07a\x1b]52;c;QQ==\x1b\\b\x1b]8;;http://x\x1b\\link",
+            b"\x02\x1bP+q544e\x1b\\\x1b_G\x1b\\\x1b^x\x07\x1bXy\x07\x1bc\x1b7\x1b#8",
+            b"\x05\xc2\x9b2J\xc2\x9d0;t\x07\xff\xe2\x80\x1b[31",
+            b"\x07\x1b[1\x1b[31m\x1b\x1b[0m\x00\x08\x0b\x7f",
+        ];
+        belljar_fuzz::fuzz("terminal", &seeds, |input| {
+            let Some((&size, bytes)) = input.split_first() else { return 0 };
+            let mut filter = Filter::default();
+            let mut text = String::new();
+            for part in bytes.chunks(usize::from(size).max(1)) {
+                text.push_str(&filter.pass(part));
+                assert!(filter.held.len() <= MAX_SEQUENCE + 4, "{}", filter.held.len());
+            }
+            assert!(is_harmless(&text), "{text:?}");
+            // What is replaced may be cut otherwise in other pieces, and what is too long is given up sooner or later.
+            if std::str::from_utf8(bytes).is_ok() && bytes.len() <= MAX_SEQUENCE {
+                assert_eq!(text, passed(&[bytes]));
+            }
+            let kept = text.matches('\u{1b}').count();
+            belljar_fuzz::mark((
+                kept.min(4),
+                filter.held.first(),
+                filter.held.len().min(3),
+                text.len().min(3),
+            ))
+        });
+    }
+
     proptest::proptest! {
         #[test]
         fn nothing_else_passes(parts: Vec<Vec<u8>>) {

@@ -1,10 +1,12 @@
-//! Who did what, kept so that a change shows: one line an action, each bound to the one before it.
+//! Who did what, kept so that a change shows: one line for each call and for each connection out of a sandbox, each
+//! bound to the one before it.
 //!
 //! Calls hand over their record and go on; one thread writes. What cannot be written is kept and tried again, and
 //! until that works no call is accepted. Code, arguments and results are not kept: their sizes are, and the
 //! digest of the arguments.
 
 pub(crate) mod chain;
+pub(crate) mod connections;
 pub(crate) mod file;
 pub(crate) mod recent;
 #[cfg(test)]
@@ -28,6 +30,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::config::Config;
+use connections::Omitted;
 use file::LogFile;
 
 /// Records that wait to be written. More than that, and the disk is not fast enough for the calls.
@@ -82,6 +85,7 @@ pub(crate) struct Audit {
     queue: Sender<Message>,
     state: Arc<State>,
     refusals: Mutex<Refusals>,
+    omitted: Mutex<Omitted>,
 }
 
 #[derive(Default)]
@@ -111,7 +115,8 @@ impl Audit {
         let theirs = state.clone();
         thread::Builder::new().name("audit".into()).spawn(move || write(&mut file, &messages, &theirs))?;
         let refusals = Refusals { since: Instant::now(), recorded: 0, omitted: 0 };
-        Ok(Self { path: path.to_owned(), server, queue, state, refusals: Mutex::new(refusals) })
+        let (refusals, omitted) = (Mutex::new(refusals), Mutex::default());
+        Ok(Self { path: path.to_owned(), server, queue, state, refusals, omitted })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -162,6 +167,7 @@ impl Audit {
         let lost = |why: String| {
             format!("the last records of the audit log {} are lost: {why}", self.path.display())
         };
+        self.write_omitted();
         self.write(json!({ "event": "stop" }));
         let (answer, answered) = mpsc::channel();
         if self.queue.send(Message::Close(answer)).is_err() {

@@ -7,14 +7,17 @@ use std::{
 
 use tracing::Subscriber;
 use tracing_subscriber::{
-    EnvFilter, Layer,
+    EnvFilter, Layer, Registry,
     fmt::{self, MakeWriter},
     layer::SubscriberExt,
     registry::LookupSpan,
     util::SubscriberInitExt,
 };
 
-use crate::config::{self, Config, Origin};
+use crate::{
+    audit::connections::{self, Connection},
+    config::{self, Config, Origin},
+};
 
 /// What is logged when `log` says nothing about it.
 const DEFAULT: &str = "warn,rmcp=error,rmcp::transport::worker=off";
@@ -27,10 +30,22 @@ pub(crate) fn init(config: &Config, serves: bool) {
     let (given, json) = config::log_filter(&config.log);
     let given = Some(given).filter(|given| !given.is_empty() && *config.origin("log") != Origin::Default);
     let ansi = io::stderr().is_terminal();
-    tracing_subscriber::registry()
-        .with(EnvFilter::new(filter(given, serves)))
-        .with(lines(json, ansi, move || OneLine { to: io::stderr(), colours: ansi }))
-        .init();
+    let lines = lines(json, ansi, move || OneLine { to: io::stderr(), colours: ansi });
+    let connections = config.audit_file.is_some().then_some(connections::record);
+    subscriber(&filter(given, serves), lines, connections).init();
+}
+
+/// The filter is for the lines alone: what goes into the audit log is not a matter of taste.
+fn subscriber<R>(
+    filter: &str,
+    lines: Lines<Registry>,
+    connections: Option<R>,
+) -> impl Subscriber + Send + Sync
+where
+    R: Fn(Connection) + Send + Sync + 'static,
+{
+    let lines = lines.with_filter(EnvFilter::new(filter));
+    tracing_subscriber::registry().with(lines).with(connections.map(connections::watch))
 }
 
 fn filter(given: Option<String>, serves: bool) -> String {
@@ -46,7 +61,9 @@ fn filter(given: Option<String>, serves: bool) -> String {
     filter
 }
 
-pub(super) fn lines<S, W>(json: bool, ansi: bool, writer: W) -> Box<dyn Layer<S> + Send + Sync>
+type Lines<S> = Box<dyn Layer<S> + Send + Sync>;
+
+pub(super) fn lines<S, W>(json: bool, ansi: bool, writer: W) -> Lines<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -96,6 +113,11 @@ fn moves_the_cursor(character: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
     use super::*;
     use crate::{
         config::SETTINGS,
@@ -113,9 +135,8 @@ mod tests {
         let _others = capture::start();
         let shown = |given: Option<&str>, serves| {
             let sink = Sink::default();
-            let subscriber = tracing_subscriber::registry()
-                .with(EnvFilter::new(filter(given.map(str::to_owned), serves)))
-                .with(lines(false, false, sink.clone()));
+            let filter = filter(given.map(str::to_owned), serves);
+            let subscriber = subscriber(&filter, lines(false, false, sink.clone()), None::<fn(Connection)>);
             tracing::subscriber::with_default(subscriber, || {
                 tracing::info!(target: "belljar::access", "a call");
                 tracing::info!(target: "belljar_sandbox::service", "a start");
@@ -130,6 +151,25 @@ mod tests {
         assert_eq!(shown(None, false), [false, false, false, false, true]);
         assert_eq!(shown(Some("error"), true), [false; 5]);
         assert_eq!(shown(Some("hyper=info"), true), [false, false, true, false, true]);
+    }
+
+    #[test]
+    fn connections_are_audited_whatever_the_log_shows() {
+        let _others = capture::start();
+        for given in ["warn", "off", "belljar=info"] {
+            let (sink, count) = (Sink::default(), Arc::new(AtomicUsize::new(0)));
+            let counted = count.clone();
+            let report = move |_| {
+                counted.fetch_add(1, Ordering::Relaxed);
+            };
+            let subscriber = subscriber(given, lines(false, false, sink.clone()), Some(report));
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::info!(target: "belljar::egress", owner = "ctx-1 ann", "allowed");
+                tracing::info!(target: "belljar::access", owner = "ctx-1 ann", "a call");
+            });
+            assert_eq!(count.load(Ordering::Relaxed), 1, "{given}");
+            assert_eq!(sink.text().contains("allowed"), given == "belljar=info", "{given}");
+        }
     }
 
     #[test]
