@@ -54,7 +54,6 @@ def circumstances(module, facts):
         source = os.path.join(facts["templates"], "planted.py")
         with open(os.path.join(facts["work"], "planted.pyc"), "wb") as planted:
             planted.write(bytes(16) + marshal.dumps(compile("", source, "exec")))
-        sys.path.append(facts["work"])
     elif plant:
         os.dup2(os.open(facts["host_directory"] if plant == "directory" else facts["secret_path"], os.O_RDONLY), 99)
 

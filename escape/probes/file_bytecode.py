@@ -1,9 +1,7 @@
 """Learns from bytecode, which names its source, where the server keeps its files."""
 
+import marshal
 import os
-import sys
-
-from lib import read_all
 
 CLASS = "file system"
 INCIDENT = "names of users and projects in paths"
@@ -12,8 +10,10 @@ PLANT = "bytecode"
 
 
 def attempt(facts):
-    for top in ["/opt/belljar", *sys.path]:
+    for top in ("/opt/belljar", facts["work"]):
         for directory, _, names in os.walk(top):
             for name in [name for name in sorted(names) if name.endswith(".pyc")][:2]:
-                if facts["templates"].encode() in read_all(os.path.join(directory, name)):
-                    return f"{name} names a directory of the server"
+                with open(os.path.join(directory, name), "rb") as file:
+                    source = marshal.loads(file.read()[16:]).co_filename
+                if not source.startswith(top):
+                    return f"{name} comes from {source}"
