@@ -161,9 +161,19 @@ impl Transport<RoleClient> for LineTransport {
             let mut line = line?;
             line.push(b'\n');
             let mut writer = writer.lock().await;
-            let Some(writer) = writer.as_mut() else { return Err(io::ErrorKind::BrokenPipe.into()) };
-            writer.write_all(&line).await?;
-            writer.flush().await
+            let Some(open) = writer.as_mut() else { return Err(io::ErrorKind::BrokenPipe.into()) };
+            let sent = async {
+                open.write_all(&line).await?;
+                open.flush().await
+            };
+            match sent.await {
+                // Whoever reads hears its end too, and learns its last words.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    *writer = None;
+                    Ok(())
+                }
+                sent => sent,
+            }
         }
     }
 
@@ -276,6 +286,31 @@ mod tests {
         answers.write_all("noise\n".repeat(MAX_STRAY_LINES + 1).as_bytes()).await.unwrap();
         assert!(transport.receive().await.is_none());
         assert_eq!(fate.why().unwrap(), "it sent 200 lines that are no messages");
+    }
+
+    /// A program that ends at once is often gone before it was sent anything.
+    #[tokio::test]
+    async fn what_it_last_said_is_told_also_if_it_ended_before_it_was_asked() {
+        struct Dead;
+        #[async_trait::async_trait]
+        impl super::super::Served for Dead {
+            async fn ended(&mut self) {}
+
+            async fn last_words(&mut self) -> Option<String> {
+                Some("no licence".into())
+            }
+        }
+        let (near, requests, answers) = wire();
+        drop((requests, answers));
+        let fate = Fate::default();
+        let wire = Wire { server: Box::new(Dead), ..near };
+        let transport = LineTransport::new(wire, fate.clone(), Duration::from_secs(1));
+        let auto = ClientLifecycleMode::Auto {
+            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+            legacy_version: None,
+        };
+        assert!(().serve_with_lifecycle(transport, auto).await.is_err());
+        assert_eq!(fate.why().unwrap(), "it ended, or closed its output; its last words: no licence");
     }
 
     /// A server that says anything, and then hangs up.
