@@ -131,12 +131,6 @@ def deno_kernel():
     return kernel("Deno's Jupyter kernel", "deno", first=())
 
 
-def node_kernel():
-    install.python("jupyter")
-    install.kernelspec("tslab", [install.npm("tslab"), "kernel", "--config-path", "{connection_file}", "--js"])
-    return kernel("tslab, a Jupyter kernel on Node", "tslab", first=())
-
-
 def reason(error):
     """One line without colours, addresses and paths, of what may be the end of a log."""
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())

@@ -22,7 +22,7 @@ PACKAGES = {
     "sdk": ["mcp==2.3.0"],
     "run-python": ["mcp-run-python==0.0.22", "deno==2.9.8"],
 }
-NPM = ["@anthropic-ai/sandbox-runtime@0.0.83", "deno@2.9.6", "tslab@1.0.22"]
+NPM = ["@anthropic-ai/sandbox-runtime@0.0.83", "deno@2.9.6"]
 PATIENCE = 900
 
 
