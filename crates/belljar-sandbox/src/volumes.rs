@@ -420,8 +420,8 @@ mod tests {
     #[test]
     fn a_file_that_names_gits_directory_is_covered_unless_that_is_in_the_hands_of_sandboxes() {
         let home = tempfile::tempdir().unwrap();
-        let work = home.path().canonicalize().unwrap().join("work");
-        for directory in ["work/.bare", "main/.git/worktrees/work"] {
+        let work = home.path().canonicalize().unwrap().join("here");
+        for directory in ["here/.bare", "main/.git/worktrees/here"] {
             fs::create_dir_all(home.path().join(directory)).unwrap();
         }
         std::os::unix::fs::symlink("../main", work.join("link")).unwrap();
@@ -435,9 +435,9 @@ mod tests {
         };
         let above = home.path().display();
         for says in [
-            "gitdir: ../main/.git/worktrees/work\n",
-            &format!("gitdir: {above}/main/.git/worktrees/work\n"),
-            "gitdir: ../gone/.git/modules/work\n",
+            "gitdir: ../main/.git/worktrees/here\n",
+            &format!("gitdir: {above}/main/.git/worktrees/here\n"),
+            "gitdir: ../gone/.git/modules/here\n",
             "gitdir: /does/not/exist\n",
             "nothing that git knows",
         ] {
@@ -448,8 +448,8 @@ mod tests {
             "gitdir: ./.bare\n",
             "gitdir: .\n",
             "gitdir: not-yet\n",
-            "gitdir: ../work/.bare\n",
-            "gitdir: link/.git/worktrees/work\n",
+            "gitdir: ../here/.bare\n",
+            "gitdir: link/.git/worktrees/here\n",
             "gitdir: link/../../main/.git\n",
             &format!("gitdir: {}/.bare\n", work.display()),
             &format!("gitdir: {above}/same/.bare\n"),
