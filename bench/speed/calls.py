@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 import proc
-from contenders import Bench, deno_kernel, reason
-from driver import Belljar, Refused, message
+from contenders import Bench, deno_kernel, node_kernel
+from driver import Belljar, message
 from figures import OURS, rotated
 from peers import LIBRARIES, kernel
 
@@ -23,20 +23,21 @@ def runs(bench: Bench):
     """Warm calls of the same cells, everybody in turns."""
     contenders, tools = bench.stateful(), bench.tools()
     counts = {}
+
+    def prepare(one):
+        one.create()
+        one.run(PREPARE, 1)
+        for what, code in CELLS.items():
+            once = statistics.median(one.run(code, 5))
+            counts[one.name, what] = max(8, min(400, int(SLICE / once)))
+
+    def measure(one, what, code, count):
+        times, cpu = bench.cpu(one, lambda: one.run(code, count))
+        bench.figures.add(what, one.name, times, cpu=None if cpu is None else cpu / count)
+
     try:
         for one in list(contenders):
-            try:
-                one.create()
-                one.run(PREPARE, 1)
-                for what, code in CELLS.items():
-                    once = statistics.median(one.run(code, 5))
-                    counts[one.name, what] = max(8, min(400, int(SLICE / once)))
-            except (Refused, OSError) as error:
-                if one.name == OURS:
-                    raise
-                bench.missing[one.name] = reason(error)
-                contenders.remove(one)
-                one.close()
+            bench.measured(one, contenders, lambda: prepare(one))
         for one in tools:
             counts[one.name, "run 1+1"] = max(5, min(400, int(SLICE / statistics.median(one.run("1+1", 3)))))
         for number in range(bench.n(12)):
@@ -44,8 +45,7 @@ def runs(bench: Bench):
                 for one in rotated(contenders + tools, number):
                     count = counts.get((one.name, what))
                     if count:
-                        times, cpu = bench.cpu(one, lambda: one.run(code, count))
-                        bench.figures.add(what, one.name, times, cpu=None if cpu is None else cpu / count)
+                        bench.measured(one, contenders if one in contenders else tools, lambda: measure(one, what, code, count))
     finally:
         for one in contenders + tools:
             one.close()
@@ -57,6 +57,11 @@ def creates(bench: Bench):
     pools = {"Belljar, pool warm": {}, "Belljar, pool empty": {"POOL_SIZE": 0}}
     figures = bench.figures
     servers = {who: Belljar(bench.driver, **settings) for who, settings in pools.items()}
+
+    def create(one):
+        figures.add("create, libraries ready", one.name, [one.create()])
+        one.stop()
+
     try:
         for server in servers.values():
             server.warm_up()
@@ -73,13 +78,7 @@ def creates(bench: Bench):
                     figures.add("stop_context", who, server.timed("stop_context", {"context_id": context}))
                     time.sleep(0.1 if who.endswith("warm") else 0.03)
             for one in rotated(others, number):
-                try:
-                    figures.add("create, libraries ready", one.name, [one.create()])
-                    one.stop()
-                except Refused as error:
-                    bench.missing[one.name] = reason(error)
-                    others.remove(one)
-                    one.close()
+                bench.measured(one, others, lambda: create(one))
     finally:
         for server in servers.values():
             server.close()
@@ -101,15 +100,19 @@ def starts(bench: Bench):
     """From the start of a process."""
     figures = bench.figures
     programs = bench.programs()
-    kernels = bench.attempt("ipykernel", lambda: kernel(first=["1+1"]))
+    kernels = [made for made in [bench.attempt("ipykernel", lambda: kernel(first=["1+1"]))] if made]
+
+    def start(one):
+        figures.add("start to the first result", "ipykernel, without libraries", [one.create()])
+        one.stop()
+
     try:
         for number in range(bench.n(8, 2)):
             with Belljar(bench.driver) as server:
                 figures.add("start to tools/list", OURS, [server.request("tools/list", {})[1]])
             figures.add("start to the first result", OURS, [first_result(bench.driver)])
-            if kernels:
-                figures.add("start to the first result", "ipykernel, without libraries", [kernels.create()])
-                kernels.stop()
+            for one in list(kernels):
+                bench.measured(one, kernels, lambda: start(one))
             for one in rotated(programs, number):
                 figures.add("one program, from nothing", one.name, one.once(2))
         for _ in range(bench.n(3, 1)):
@@ -120,7 +123,7 @@ def starts(bench: Bench):
                 break
             figures.add("start to the first result", f"{OURS}, page cache dropped", [first_result(bench.driver)])
     finally:
-        for one in [*programs, *([kernels] if kernels else [])]:
+        for one in programs + kernels:
             one.close()
 
 
@@ -129,56 +132,62 @@ def outputs(bench: Bench):
     with Belljar(bench.driver) as server:
         server.warm_up()
         context = server.create()
-        other = bench.attempt("ipykernel", kernel)
+        others = [made for made in [bench.attempt("ipykernel", kernel)] if made]
+
+        def prepare(one):
+            one.create()
+            one.run("%matplotlib inline", 1)
+
+        def measure(one):
+            bench.figures.add("10 MB of output", one.name, one.run(PRINTED, 1))
+            bench.figures.add("a picture", one.name, one.run(FIGURE, 1))
+
         try:
-            if other:
-                other.create()
-                other.run("%matplotlib inline", 1)
+            for one in list(others):
+                bench.measured(one, others, lambda: prepare(one))
             server.run(context, "1+1", 50)
             before = proc.peak(server.pid)
             for _ in range(bench.n(8)):
                 bench.figures.add("10 MB of output", OURS, server.run(context, PRINTED, expect='"total_bytes":10000000'))
                 bench.figures.add("a picture", OURS, server.run(context, FIGURE, expect="image/png"))
-                if other:
-                    bench.figures.add("10 MB of output", "ipykernel", other.run(PRINTED, 1))
-                    bench.figures.add("a picture", "ipykernel", other.run(FIGURE, 1))
+                for one in list(others):
+                    bench.measured(one, others, lambda: measure(one))
             bench.figures.add("growth of the server by 10 MB of output", OURS, [max(1, proc.peak(server.pid) - before)], "B")
         finally:
-            if other:
-                other.close()
+            for one in others:
+                one.close()
 
 
 def javascript(bench: Bench):
     warm = Belljar(bench.driver, POOL_LANGUAGES="all")
     empty = Belljar(bench.driver, POOL_SIZE=0)
-    deno = bench.attempt("Deno's Jupyter kernel", deno_kernel)
+    makers = {"Deno's Jupyter kernel": deno_kernel, "IJavascript, a Jupyter kernel on Node": node_kernel}
+    kernels = [made for name, make in makers.items() if (made := bench.attempt(name, make))]
     servers = {"Belljar, pool warm": warm, "Belljar, pool empty": empty}
     figures = bench.figures
     try:
         for server in servers.values():
             server.warm_up("javascript")
-        for _ in range(bench.n(20)):
+        for number in range(bench.n(20)):
             for who, server in servers.items():
                 figures.add("create_context, JavaScript", who, server.timed("create_context", {"name": "bench", "language": "javascript"}, expect='"active"'))
                 context = server.call("list_contexts")["contexts"][0]["context_id"]
                 figures.add("first run_code, JavaScript", who, server.run(context, "1+1"))
                 server.stop(context)
                 time.sleep(0.2 if server is warm else 0.05)
-            if deno and len(figures.lines.get("create_context, JavaScript", {}).get(deno.name, {"values": []})["values"]) < 5:
-                figures.add("create_context, JavaScript", deno.name, [deno.create()])
+            for one in rotated(kernels, number) if number < 5 else []:
+                bench.measured(one, kernels, lambda: figures.add("create_context, JavaScript", one.name, [one.create()]))
         context = warm.create("javascript")
         warm.run(context, "1+1", 50)
-        if deno:
-            deno.run("1+1", 5)
-        for _ in range(bench.n(10)):
+        for one in list(kernels):
+            bench.measured(one, kernels, lambda: one.run("1+1", 5))
+        for number in range(bench.n(10)):
             figures.add("run 1+1, JavaScript", OURS, warm.run(context, "1+1", 100, expect='"result":"2"'))
-            if deno:
-                figures.add("run 1+1, JavaScript", deno.name, deno.run("1+1", 20))
+            for one in rotated(kernels, number):
+                bench.measured(one, kernels, lambda: figures.add("run 1+1, JavaScript", one.name, one.run("1+1", 20)))
     finally:
-        warm.close()
-        empty.close()
-        if deno:
-            deno.close()
+        for one in (warm, empty, *kernels):
+            one.close()
 
 
 def alone(bench: Bench, server, context):

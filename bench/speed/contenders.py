@@ -1,5 +1,6 @@
 """Who takes part: Belljar through its doors, the floors, the peers."""
 
+import contextlib
 import json
 import os
 import re
@@ -131,6 +132,12 @@ def deno_kernel():
     return kernel("Deno's Jupyter kernel", "deno", first=())
 
 
+def node_kernel():
+    install.python("jupyter")
+    install.kernelspec("ijavascript", [install.ijavascript(), "{connection_file}"])
+    return kernel("IJavascript, a Jupyter kernel on Node", "ijavascript", first=())
+
+
 def reason(error):
     """One line without colours, addresses and paths, of what may be the end of a log."""
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
@@ -157,6 +164,18 @@ class Bench:
         except (Refused, OSError, subprocess.SubprocessError, StopIteration, KeyError) as error:
             self.missing[name] = reason(error)
             return None
+
+    def measured(self, one, others, work):
+        """Does the work. Who fails in it is taken out of the others, and the run goes on."""
+        try:
+            work()
+        except (Refused, OSError, subprocess.SubprocessError) as error:
+            if one.name == OURS:
+                raise
+            self.missing[one.name] = reason(error)
+            others.remove(one)
+            with contextlib.suppress(Refused, OSError, subprocess.SubprocessError):
+                one.close()
 
     def docker(self):
         if self.daemon is None:

@@ -86,7 +86,9 @@ def memory(bench: Bench):
                 if one is None:
                     return
                 kernels.append(one)
-                one.create()
+                bench.measured(one, kernels, one.create)
+                if one not in kernels:
+                    return
                 if number == 0:
                     base = proc.proportional(one.pids())
             everything = proc.proportional([pid for one in kernels for pid in one.pids()])

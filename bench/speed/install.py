@@ -22,7 +22,10 @@ PACKAGES = {
     "sdk": ["mcp==2.3.0"],
     "run-python": ["mcp-run-python==0.0.22", "deno==2.9.8"],
 }
-NPM = ["@anthropic-ai/sandbox-runtime@0.0.83", "deno@2.9.6"]
+NPM = {
+    "npm": ["@anthropic-ai/sandbox-runtime@0.0.83", "deno@2.9.6"],
+    "ijavascript": ["ijavascript@5.2.1"],  # apart, since it compiles something, which may fail
+}
 PATIENCE = 900
 
 
@@ -89,31 +92,49 @@ def versions(name):
     return done.stdout.strip().split("\n")
 
 
-def npm(program):
+def npm(program, name="npm", **settings):
     """A program of an npm package."""
-    directory = CACHE / "npm"
-    once(directory, " ".join(NPM), lambda: run("npm", "install", "--prefix", directory, "--no-audit", "--no-fund", "--loglevel=error", *NPM))
+    directory, packages = CACHE / name, NPM[name]
+    command = ["npm", "install", "--prefix", directory, "--no-audit", "--no-fund", "--loglevel=error", *packages]
+    once(directory, " ".join(packages), lambda: run(*command, env={**os.environ, **settings}))
     path = directory / "node_modules/.bin" / program
     if not path.exists():
         raise Refused(f"npm did not bring {program}")
     return path
 
 
+def ijavascript():
+    """IJavascript's kernel. Its binding to ZeroMQ comes compiled for Node up to 18, and for a newer one as source, which would
+    download ZeroMQ's too; the system's is asked for instead."""
+    header = Path("/usr/include/zmq.h")
+    if not header.exists():
+        apt("libzmq3-dev")
+    if not header.exists():
+        raise Refused("there is no zmq.h: apt-get install libzmq3-dev")
+    return npm("ijskernel", "ijavascript", npm_config_zmq_external="true")
+
+
 def needs(program):
-    path = shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+    search = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
+    path = shutil.which(program, path=search)
     if path:
         return path
     package = {"bwrap": "bubblewrap", "dockerd": "docker.io", "docker": "docker.io", "rg": "ripgrep"}.get(program, program)
-    if os.geteuid() == 0 and shutil.which("apt-get"):
-        apt = ["apt-get", "-y", "-qq"]
-        done = subprocess.run([*apt, "install", "--no-install-recommends", package], capture_output=True, text=True)
-        if done.returncode:
-            subprocess.run([*apt, "update"], capture_output=True)
-            done = subprocess.run([*apt, "install", "--no-install-recommends", package], capture_output=True, text=True)
-        path = shutil.which(program)
-        if path:
-            return path
+    apt(package)
+    path = shutil.which(program, path=search)
+    if path:
+        return path
     raise Refused(f"there is no {program}: apt-get install {package}")
+
+
+def apt(package):
+    """Installs a Debian package if that can be done."""
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        get = ["apt-get", "-y", "-qq"]
+        done = subprocess.run([*get, "install", "--no-install-recommends", package], capture_output=True)
+        if done.returncode:
+            subprocess.run([*get, "update"], capture_output=True)
+            subprocess.run([*get, "install", "--no-install-recommends", package], capture_output=True)
 
 
 def kernelspec(name, arguments):

@@ -5,6 +5,7 @@
 """
 
 import json
+import queue
 import socket
 import sys
 import time
@@ -98,30 +99,41 @@ def text(message):
     return content.get("text") or " ".join(content.get("data", {})) + content.get("data", {}).get("text/plain", "")
 
 
+def obey(kernel, order, answer):
+    if order["do"] == "start":
+        kernel.start()
+        for code in order["first"]:
+            kernel.execute(code)
+        answer["pid"] = kernel.pid
+    elif order["do"] == "run":
+        answer["times"] = []
+        for _ in range(order["count"]):
+            start = time.perf_counter()
+            published = kernel.execute(order["code"])
+            answer["times"].append(time.perf_counter() - start)
+        answer["text"] = "".join(text(message) for message in published)[-200_000:]
+    elif order["do"] == "stop":
+        kernel.stop()
+
+
 def main():
     kind, where = sys.argv[1:]
-    kernel = None
-    for line in sys.stdin:
-        order = json.loads(line)
-        began = time.perf_counter()
-        answer = {}
-        if order["do"] == "start":
-            kernel = Kernel(where) if kind == "kernel" else Gateway(where)
-            kernel.start()
-            for code in order["first"]:
-                kernel.execute(code)
-            answer["pid"] = kernel.pid
-        elif order["do"] == "run":
-            answer["times"] = []
-            for _ in range(order["count"]):
-                start = time.perf_counter()
-                published = kernel.execute(order["code"])
-                answer["times"].append(time.perf_counter() - start)
-            answer["text"] = "".join(text(message) for message in published)[-200_000:]
-        elif order["do"] == "stop":
-            kernel.stop()
-        answer["seconds"] = time.perf_counter() - began
-        print(json.dumps(answer), flush=True)
+    kernel = Kernel(where) if kind == "kernel" else Gateway(where)
+    last = None
+    try:
+        for line in sys.stdin:
+            order, answer = json.loads(line), {}
+            last, began = order["do"], time.perf_counter()
+            obey(kernel, order, answer)
+            answer["seconds"] = time.perf_counter() - began
+            print(json.dumps(answer), flush=True)
+    except queue.Empty:
+        print(json.dumps({"error": f"the kernel did not answer within {LIMIT} s"}), flush=True)
+    except Exception as error:
+        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
+    finally:
+        if last not in (None, "stop"):
+            kernel.stop()  # not every kernel ends with whoever started it
 
 
 if __name__ == "__main__":

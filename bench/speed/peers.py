@@ -4,6 +4,7 @@ A contender has a name, says how it is reached (`over`), and offers what it can:
 libraries is ready), `run` (seconds of each call in it), `once` (one program from nothing), `pids`, `close`.
 """
 
+import contextlib
 import json
 import os
 import select
@@ -142,8 +143,9 @@ class Script(Contender):
         self.alive = False
 
     def order(self, **order):
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # that it ended is seen when it does not answer
+            self.process.stdin.write(json.dumps(order) + "\n")
+            self.process.stdin.flush()
         return self.answer()
 
     def answer(self):
@@ -151,9 +153,15 @@ class Script(Contender):
         answered = select.select([self.process.stdout], [], [], LIMIT)[0]
         line = self.process.stdout.readline() if answered else ""
         if not line:
+            self.alive = False
+            proc.kill(self.process)  # with the kernel that it may be waiting for
             said = (CACHE / "script.log").read_text(errors="replace")[-600:]
-            raise Refused(f"{self.name} {'ended' if answered else f'did not answer within {LIMIT} s'}: {said}")
-        return json.loads(line)
+            raise Refused(f"it ended: {said}" if answered else f"it did not answer within {LIMIT} s")
+        answer = json.loads(line)
+        if "error" in answer:
+            self.alive = False
+            raise Refused(answer["error"])
+        return answer
 
     def create(self):
         self.stop()
@@ -175,9 +183,12 @@ class Script(Contender):
             self.order(do="stop")
 
     def close(self):
-        self.stop()
-        self.process.stdin.close()
-        self.process.wait(30)
+        # Nothing more is wanted of it: how it ends is no reason to end the run.
+        with contextlib.suppress(Refused, BrokenPipeError, subprocess.TimeoutExpired):
+            self.stop()
+            self.process.stdin.close()
+            self.process.wait(30)
+        proc.kill(self.process)
 
 
 def kernel(name="ipykernel", spec="python3", first=(LIBRARIES,)):

@@ -42,6 +42,12 @@ def end(process):
     try:
         process.wait(30)
     except subprocess.TimeoutExpired:
+        kill(process)
+
+
+def kill(process):
+    """Ends it and all it started."""
+    if process.poll() is None:
         for pid in family(process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
