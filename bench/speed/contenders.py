@@ -170,7 +170,7 @@ class Bench:
         try:
             work()
         except (Refused, OSError, subprocess.SubprocessError) as error:
-            if one.name == OURS:
+            if one.name.startswith("Belljar"):  # ours must not fail, through whatever door
                 raise
             self.missing[one.name] = reason(error)
             others.remove(one)
