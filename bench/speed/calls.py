@@ -7,7 +7,7 @@ from pathlib import Path
 
 import proc
 from contenders import Bench, deno_kernel, node_kernel
-from driver import Belljar, message
+from driver import Belljar, Refused, message
 from figures import OURS, rotated
 from peers import LIBRARIES, kernel
 
@@ -140,7 +140,10 @@ def outputs(bench: Bench):
 
         def measure(one):
             bench.figures.add("10 MB of output", one.name, one.run(PRINTED, 1))
-            bench.figures.add("a picture", one.name, one.run(FIGURE, 1))
+            times = one.run(FIGURE, 1)
+            if "image/png" not in one.said:
+                raise Refused("it showed no picture")
+            bench.figures.add("a picture", one.name, times)
 
         try:
             for one in list(others):
@@ -188,48 +191,3 @@ def javascript(bench: Bench):
     finally:
         for one in (warm, empty, *kernels):
             one.close()
-
-
-def alone(bench: Bench, server, context):
-    """The same without the time that it takes to wake another processor."""
-    for _ in range(bench.n(30)):
-        interrupts = proc.woken_elsewhere()
-        server.run(context, "1+1", 100)
-        if interrupts is not None:
-            bench.figures.add("processors woken by a call", OURS, [(proc.woken_elsewhere() - interrupts) / 100], "")
-    with proc.one_processor(bench.driver.pid, server.pid):
-        for _ in range(bench.n(30)):
-            before = proc.cpu(server.pid)
-            times = server.run(context, "1+1", 100)
-            bench.figures.add("steps of a call", "run_code of 1+1, all on one processor", times, cpu=(proc.cpu(server.pid) - before) / 100)
-
-
-def layers(bench: Bench):
-    """Where the time of one call goes: the same way, a step further each time."""
-    makers = {"an empty tool": bench.empty_tool, "an empty tool behind two others": bench.relayed_tool}
-    floors = {name: made for name, make in makers.items() if (made := bench.attempt(name, make))}
-    with Belljar(bench.driver) as server:
-        server.warm_up()
-        context = server.create()
-        here = {"context_id": context}
-        server.run(context, "import os; os.makedirs('/workspace/empty')")
-        steps = {
-            "list_contexts": ("list_contexts", {}),
-            "list_files of an empty directory": ("list_files", {**here, "path": "empty"}),
-            "run_code of nothing": ("run_code", {**here, "code": ""}),
-            "run_code of pass": ("run_code", {**here, "code": "pass"}),
-            "run_code of 1+1": ("run_code", {**here, "code": "1+1"}),
-            "run_code of print(1)": ("run_code", {**here, "code": "print(1)"}),
-        }
-        for tool, arguments in steps.values():
-            server.timed(tool, arguments, 30)
-        for number in range(bench.n(30)):
-            for name, floor in floors.items():
-                bench.figures.add("steps of a call", name, floor.run("1+1", 100))
-            for what, (tool, arguments) in rotated(list(steps.items()), number):
-                before = proc.cpu(server.pid)
-                times = server.timed(tool, arguments, 100, expect='"structuredContent"')
-                bench.figures.add("steps of a call", what, times, cpu=(proc.cpu(server.pid) - before) / 100)
-        alone(bench, server, context)
-    for floor in floors.values():
-        floor.close()

@@ -19,12 +19,19 @@ COMPARED = [
     ("Memory", ["memory of an idle context"]),
 ]
 STEPS = [
-    ("pipes, two changes of process", "an empty tool", None),
-    ("read the line, JSON, routing, the caller's context, JSON, one write", "list_contexts", "an empty tool"),
-    ("the guest: a frame there, a frame back", "list_files of an empty directory", "list_contexts"),
-    ("queue, the interpreter's socket, IPython's bookkeeping, capture of both streams", "run_code of nothing", "list_files of an empty directory"),
-    ("parse and compile", "run_code of pass", "run_code of nothing"),
-    ("evaluate and display a value", "run_code of 1+1", "run_code of pass"),
+    ("transport: pipes, two changes of process", "an empty tool", None),
+    ("JSON in, JSON out, one write", "ping", "an empty tool"),
+    ("routing: the tool, its arguments, the caller's contexts", "list_contexts", "ping"),
+    ("guest hop: a frame there, a frame back, two changes of process", "list_files of an empty directory", "list_contexts"),
+]
+WHOLE = "run_code of 1+1"
+INSIDE = [
+    ("compile", "compile"),
+    ("exec", "evaluate"),
+    ("display: the value as text, and its frame", "display"),
+    ("capture: both streams flushed", "capture"),
+    ("bookkeeping: names, history, signals, the working directory", "bookkeeping"),
+    ("reply: one write, which wakes the guest", "reply"),
 ]
 
 
@@ -50,26 +57,33 @@ def verdicts(table, last="goal"):
 
 
 def steps(figures: Figures):
-    rows = ["| step | measured as | time | processor time |", "|---|---|---:|---:|"]
-    what = "steps of a call"
+    alone, usual, inside = "steps on one processor", "steps of a call", "inside, on one processor"
+    whole = figures.get(alone, WHOLE)
+    if not whole:
+        return []
+    lines, sum_so_far = [], 0
     for title, who, before in STEPS:
-        one, earlier = figures.get(what, who), figures.get(what, before) if before else None
-        if one is None or before and earlier is None:
+        now = figures.median(alone, who)
+        if now is None:  # without the floors
             continue
-        took = one.median - (earlier.median if earlier else 0)
-        cpu = None if one.cpu is None else one.cpu - (earlier.cpu if earlier and earlier.cpu else 0)
-        rows.append(f"| {title} | {who}{f', less {before}' if before else ''} | {took * 1e6:.0f} µs | {'' if cpu is None else f'{cpu * 1e6:.0f} µs'} |")
-    whole = figures.get(what, "run_code of 1+1")
-    if whole:
-        rows.append(f"| all of it | run_code of 1+1 | {whole.median * 1e6:.0f} µs | {whole.cpu * 1e6:.0f} µs |")
-    relayed = figures.get(what, "an empty tool behind two others")
-    if relayed:
-        rows.append(f"| as many changes of process and nothing else | an empty tool behind two processes that pass on lines | {relayed.median * 1e6:.0f} µs | |")
-    alone, woken = figures.get(what, "run_code of 1+1, all on one processor"), figures.get("processors woken by a call")
-    if alone:
-        rows.append(f"| the same without waking another processor | client, server and sandbox on one | {alone.median * 1e6:.0f} µs | {alone.cpu * 1e6:.0f} µs |")
+        lines.append((title, f"{who}, less {before}" if before and sum_so_far else who, now - sum_so_far))
+        sum_so_far = now
+    within = [(title, "a clock in the interpreter", figures.median(inside, step)) for title, step in INSIDE]
+    left = whole.median - sum_so_far - sum(took for *_, took in within)
+    lines += [("queue, and the interpreter's socket: two more changes of process", "what is left", left), *within]
+    lines.append(("**all of it**", WHOLE, whole.median))
+    rows = ["| step | measured as | time |", "|---|---|---:|"]
+    rows += [f"| {title} | {how} | {took * 1e6:.1f} µs |" for title, how, took in lines]
+    rows += ["", "Here all processes are on one processor, so that nobody works beside another and the steps add up. On all processors:", "",
+             "| what | time | processor time |", "|---|---:|---:|"]
+    for title, name in ((WHOLE, WHOLE), ("an empty tool behind two processes that pass on lines: as many changes of process and nothing else", "an empty tool behind two others")):
+        one, bound = figures.get(usual, name), figures.get(alone, name)
+        if one:
+            rows += [f"| {title}{place} | {shown(each.median, 's')} | {'' if each.cpu is None else shown(each.cpu, 's')} |" for place, each in (("", one), (", on one processor", bound))]
+    after, woken = figures.median("inside, as it is", "after"), figures.get("processors woken by a call")
+    rows += ["", f"After its reply, while that is on its way, the interpreter takes another {after * 1e6:.1f} µs to put right what a cell may have broken."]
     if woken:
-        rows += ["", f"In a call, one processor interrupts the other {woken.median:.1f} times to wake somebody there, as the kernel counts it."]
+        rows += [f"In a call, one processor interrupts the other {woken.median:.1f} times to wake somebody there, as the kernel counts it."]
     return rows
 
 

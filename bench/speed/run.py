@@ -19,11 +19,12 @@ import calls
 import crowds
 import driver
 import report
+import steps
 from contenders import Bench
 from figures import Figures
 from goals import budgets, goals
 
-PARTS = {part.__name__: part for part in (calls.runs, calls.creates, calls.starts, calls.outputs, calls.javascript, calls.layers,
+PARTS = {part.__name__: part for part in (calls.runs, calls.creates, calls.starts, calls.outputs, calls.javascript, steps.steps,
                                           crowds.together, crowds.memory, crowds.files, crowds.thousand, crowds.scale)}
 
 
