@@ -35,6 +35,8 @@ const EXIT_GRACE: Duration = Duration::from_millis(1500);
 /// For each sandbox: a crowd takes the kernel longer.
 const EXIT_GRACE_EACH: Duration = Duration::from_millis(5);
 const ORPHANS_WAIT: Duration = Duration::from_secs(1);
+/// So many sandboxes that another one's first process had better not copy their descriptors.
+const CROWD: usize = 100;
 
 const SERVER: u64 = 0;
 const ZYGOTE: u64 = 1;
@@ -125,8 +127,6 @@ struct Jailer {
     /// Cgroups that were still busy when their sandbox ended.
     lingering: Vec<String>,
     manners: Manners,
-    /// Somebody died, or is about to.
-    deaths: bool,
     buried: Instant,
 }
 
@@ -183,7 +183,6 @@ impl Jailer {
                     next_browser: 0,
                     lingering: Vec::new(),
                     manners: Manners::new(),
-                    deaths: false,
                     buried: Instant::now(),
                 })
             }
@@ -230,9 +229,9 @@ impl Jailer {
                     return Ok(());
                 }
             }
-            // The kernel looks through all children for one that ended, so it is asked only with a reason; orphans that nobody
-            // tells of can wait.
-            if std::mem::take(&mut self.deaths) || self.buried.elapsed() > ORPHANS_WAIT {
+            // The kernel looks through all children for one that ended, so it is asked for sandboxes one by one, as their pidfds
+            // tell; orphans that nobody tells of can wait.
+            if self.buried.elapsed() > ORPHANS_WAIT {
                 self.reap();
             }
             self.remove_lingering();
@@ -281,7 +280,9 @@ impl Jailer {
         let token = self.next_token;
         let uid = if self.uid_base == 0 { 0 } else { self.uid_base + (token as u32 % (UID_RANGE / 2)) };
         // When this fails its first process may still be ending.
-        let made = self.mould.create(id, limits, first, uid).inspect_err(|_| self.lingering.push(id.into()));
+        let crowd = self.sandboxes.len() >= CROWD;
+        let made =
+            self.mould.create(id, limits, first, uid, crowd).inspect_err(|_| self.lingering.push(id.into()));
         let (sandbox, birth) = made?;
         self.next_token += 1;
         let watched = self
@@ -324,6 +325,9 @@ impl Jailer {
     }
 
     fn hear_guest(&mut self, token: u64) {
+        if self.sandboxes.get(&token).is_some_and(|sandbox| sandbox.ending) {
+            return self.await_death(token);
+        }
         // No more at a time: others want to be heard too, and what is left wakes us again.
         for _ in 0..GUEST_PACKETS {
             let Some(sandbox) = self.sandboxes.get(&token) else { return };
@@ -340,43 +344,47 @@ impl Jailer {
     }
 
     /// A socket whose other end is gone would wake us again and again until the guest can be buried, which takes the kernel
-    /// some milliseconds. From here on its process says when.
+    /// some milliseconds. From here on only its process wakes us, when it has ended.
     fn await_death(&mut self, token: u64) {
-        self.deaths = true;
-        let Some(sandbox) = self.sandboxes.get(&token) else { return };
-        sandbox.kill();
-        if epoll::delete(&self.epoll, &sandbox.control).is_ok() {
-            let _ = self.watch(token, sandbox.pidfd.as_raw_fd());
+        let Some(sandbox) = self.sandboxes.get_mut(&token) else { return };
+        if !std::mem::replace(&mut sandbox.ending, true) {
+            sandbox.kill();
+            let _ = epoll::delete(&self.epoll, &sandbox.control);
+        }
+        if let Some((pid, status)) = sys::reap(Some(sandbox.pid)) {
+            self.bury(pid, status);
         }
     }
 
-    /// Buries what ended.
+    /// Buries whoever ended.
     fn reap(&mut self) {
         self.buried = Instant::now();
-        while let Some((pid, status)) = sys::reap() {
-            if self.zygote.as_ref().is_some_and(|z| z.pid == pid) {
-                self.zygote_failed(format!("the Python zygote ended ({})", describe(status)));
-                continue;
-            }
-            let token = self.pids.get(&pid).copied();
-            let Some(sandbox) = token.and_then(|token| self.strike_off(token)) else { continue };
-            let oom =
-                self.mould.cgroups.as_ref().is_some_and(|c| c.oom_kills(&sandbox.id) > sandbox.oom_kills);
-            let mut why = describe(status);
-            if oom {
-                let limit = sandbox.limits.memory_bytes >> 20;
-                why = format!("out of memory (limit {limit} MB)");
-            }
-            let cpu_us = self.mould.cgroups.as_ref().map_or(0, |cgroups| cgroups.cpu(&sandbox.id));
-            if let Some(cgroups) = &self.mould.cgroups
-                && !cgroups.remove(&sandbox.id)
-            {
-                self.lingering.push(sandbox.id.clone());
-            }
-            let id = sandbox.id.clone();
-            drop(sandbox);
-            self.tell(&FromJailer::Gone { id, why, cpu_us }, &[]);
+        while let Some((pid, status)) = sys::reap(None) {
+            self.bury(pid, status);
         }
+    }
+
+    fn bury(&mut self, pid: i32, status: i32) {
+        if self.zygote.as_ref().is_some_and(|z| z.pid == pid) {
+            return self.zygote_failed(format!("the Python zygote ended ({})", describe(status)));
+        }
+        let token = self.pids.get(&pid).copied();
+        let Some(sandbox) = token.and_then(|token| self.strike_off(token)) else { return };
+        let oom = self.mould.cgroups.as_ref().is_some_and(|c| c.oom_kills(&sandbox.id) > sandbox.oom_kills);
+        let mut why = describe(status);
+        if oom {
+            let limit = sandbox.limits.memory_bytes >> 20;
+            why = format!("out of memory (limit {limit} MB)");
+        }
+        let cpu_us = self.mould.cgroups.as_ref().map_or(0, |cgroups| cgroups.cpu(&sandbox.id));
+        if let Some(cgroups) = &self.mould.cgroups
+            && !cgroups.remove(&sandbox.id)
+        {
+            self.lingering.push(sandbox.id.clone());
+        }
+        let id = sandbox.id.clone();
+        drop(sandbox);
+        self.tell(&FromJailer::Gone { id, why, cpu_us }, &[]);
     }
 
     fn remove_lingering(&mut self) {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use rustix::{
+    event::{PollFd, PollFlags, poll},
     fs::{Mode, OFlags, open},
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
     pipe::{PipeFlags, pipe_with},
@@ -27,6 +28,8 @@ use crate::{
 
 /// Where the guest finds the socket to its jailer.
 const CONTROL_FD: i32 = 3;
+/// Says that a first process no longer shares the jailer's descriptors; white space for whoever reads what follows.
+const APART: &[u8] = b" ";
 
 pub(crate) struct Sandbox {
     pub(crate) id: String,
@@ -45,6 +48,8 @@ pub(crate) struct Sandbox {
     pub(crate) trust: Option<String>,
     pub(crate) manner: Manner,
     pub(crate) used: Used,
+    /// Killed, and not buried yet.
+    pub(crate) ending: bool,
 }
 
 /// What a sandbox had used when it was looked at last.
@@ -70,19 +75,21 @@ pub(crate) struct Mould {
 }
 
 impl Mould {
-    /// Starts a sandbox; `uid` is its user outside. It is there to be used once its birth is over.
+    /// Starts a sandbox; `uid` is its user outside, and in a `crowd` its first process is spared the others' descriptors. It is
+    /// there to be used once its birth is over.
     pub(crate) fn create(
         &self,
         id: &str,
         limits: &Limits,
         first: Option<Language>,
         uid: u32,
+        crowd: bool,
     ) -> Result<(Sandbox, Birth)> {
         let cgroups = self.cgroups.as_ref().filter(|_| self.policy.has(Layer::Cgroups));
         if let Some(cgroups) = cgroups {
             cgroups.create(id, limits)?;
         }
-        self.start(id, limits, first, uid, cgroups)
+        self.start(id, limits, first, uid, crowd, cgroups)
     }
 
     fn start(
@@ -91,6 +98,7 @@ impl Mould {
         limits: &Limits,
         first: Option<Language>,
         uid: u32,
+        crowd: bool,
         cgroups: Option<&Cgroups>,
     ) -> Result<(Sandbox, Birth)> {
         let into = cgroups.map(|c| c.clone_into(id)).transpose()?.flatten();
@@ -115,28 +123,35 @@ impl Mould {
                 namespaces &= !(flag as u64);
             }
         }
-        let forked = sys::fork(namespaces, into.as_ref().map(AsFd::as_fd)).map_err(|e| {
+        let needed = [&guest_control, &child_status, &unborn];
+        let low = |fd: &OwnedFd| fd.as_raw_fd() < sys::LASTING;
+        let shares = crowd && entrances.iter().chain(needed).all(low);
+        let files = if shares { libc::CLONE_FILES as u64 } else { 0 };
+        let forked = sys::fork(namespaces | files, into.as_ref().map(AsFd::as_fd)).map_err(|e| {
             JailError::new("start the sandbox's first process", e)
                 .hint("`belljar doctor` tells which namespace this machine refuses")
         })?;
         let (pid, pidfd) = match forked {
             sys::Forked::Parent { pid, pidfd } => (pid, pidfd),
             sys::Forked::Child => {
-                let error = self.become_guest(
-                    limits,
-                    uid,
-                    namespaces,
-                    entrances,
-                    [&guest_control, &child_status, &unborn],
-                );
+                // As long as they are the jailer's too, nothing may be closed here, and nothing of it there.
+                if shares
+                    && (sys::leave_lasting().is_err() || rustix::io::write(&child_status, APART).is_err())
+                {
+                    sys::exit_now(70);
+                }
+                let error = self.become_guest(limits, uid, namespaces, entrances, needed);
                 let text = serde_json::to_vec(&error).unwrap_or_default();
                 // Nobody else could be told if this fails.
                 let _ = File::from(child_status).write_all(&text);
                 sys::exit_now(70)
             }
         };
+        if shares {
+            wait_for_one(&status, &pidfd).doing(|| "wait for the sandbox's first process".into())?;
+        }
         drop((child_status, guest_control, unborn));
-        let control = Packets::from(control);
+        let (control, pidfd) = (Packets::from(sys::lasting(control)), sys::lasting(pidfd));
         let config = GuestConfig {
             memory_bytes: limits.memory_bytes,
             processes: limits.processes,
@@ -158,6 +173,7 @@ impl Mould {
             trust: None,
             manner: Manner::default(),
             used: Used::default(),
+            ending: false,
         };
         Ok((sandbox, Birth { status: BirthStatus(status), born }))
     }
@@ -222,6 +238,12 @@ impl Mould {
     }
 }
 
+/// Until it has something to say, or has ended.
+fn wait_for_one(status: &OwnedFd, pidfd: &OwnedFd) -> rustix::io::Result<()> {
+    let mut either = [PollFd::new(status, PollFlags::IN), PollFd::new(pidfd, PollFlags::IN)];
+    rustix::io::retry_on_intr(|| poll(&mut either, None)).map(drop)
+}
+
 /// A sandbox's first process on its way to becoming the guest.
 pub(crate) struct Birth {
     pub(crate) status: BirthStatus,
@@ -238,7 +260,7 @@ impl BirthStatus {
     pub(crate) fn wait(self) -> Result<()> {
         let mut failure = Vec::new();
         File::from(self.0).read_to_end(&mut failure).doing(|| "hear from the sandbox".into())?;
-        if failure.is_empty() {
+        if failure.trim_ascii().is_empty() {
             return Ok(());
         }
         let fallback = |_| JailError::new("start the sandbox", String::from_utf8_lossy(&failure));

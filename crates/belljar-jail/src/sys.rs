@@ -22,13 +22,29 @@ pub(crate) enum Forked {
     Parent { pid: i32, pidfd: OwnedFd },
 }
 
-/// `clone3` with fork semantics. The caller must be single threaded: the child goes on with a copy of all
-/// memory, locks included.
-pub(crate) fn fork(namespaces: u64, into_cgroup: Option<BorrowedFd<'_>>) -> io::Result<Forked> {
+/// Descriptors that live as long as a sandbox are kept from here up, so that a child can be spared all of them at once.
+pub(crate) const LASTING: RawFd = 512;
+
+/// The same descriptor from `LASTING` up, if there is room.
+pub(crate) fn lasting(fd: OwnedFd) -> OwnedFd {
+    rustix::io::fcntl_dupfd_cloexec(&fd, LASTING).unwrap_or(fd)
+}
+
+/// For a child that shares its descriptors with its parent: goes on with copies of those below `LASTING` alone. To copy the others
+/// and to close the copies would take longer with every sandbox there is.
+pub(crate) fn leave_lasting() -> io::Result<()> {
+    // SAFETY: takes no pointers. Only called in a child about to exec, which uses none of them again.
+    check(unsafe { libc::syscall(libc::SYS_close_range, LASTING, u32::MAX, libc::CLOSE_RANGE_UNSHARE) })
+        .map(drop)
+}
+
+/// `clone3` with fork semantics; `flags` are namespaces, and CLONE_FILES. The caller must be single threaded: the child goes on
+/// with a copy of all memory, locks included.
+pub(crate) fn fork(flags: u64, into_cgroup: Option<BorrowedFd<'_>>) -> io::Result<Forked> {
     let mut pidfd: RawFd = -1;
     // SAFETY: clone_args is plain data for which all-zero is valid.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = namespaces | libc::CLONE_PIDFD as u64;
+    args.flags = flags | libc::CLONE_PIDFD as u64;
     args.pidfd = &raw mut pidfd as u64;
     args.exit_signal = libc::SIGCHLD as u64;
     if let Some(cgroup) = into_cgroup {
@@ -380,10 +396,10 @@ pub(crate) fn loopback_up() -> io::Result<()> {
 }
 
 /// Reaps one child that ended, if there is one.
-pub(crate) fn reap() -> Option<(i32, i32)> {
+pub(crate) fn reap(child: Option<i32>) -> Option<(i32, i32)> {
     let mut status = 0;
     // SAFETY: status is valid for the call.
-    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    let pid = unsafe { libc::waitpid(child.unwrap_or(-1), &raw mut status, libc::WNOHANG) };
     (pid > 0).then_some((pid, status))
 }
 

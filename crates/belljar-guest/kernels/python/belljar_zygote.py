@@ -17,6 +17,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -44,6 +45,7 @@ PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 SECCOMP_MODE_FILTER = 2
 MADV_COLLAPSE = 25
 ARENAS = 48  # of 1 MiB, which the usual libraries fill
+POOLS = 63  # of 16 KiB, which are in an arena
 CAPABILITY_VERSION_3 = 0x20080522
 # These have the same numbers on every architecture.
 SYS_CLOSE_RANGE, SYS_LANDLOCK_CREATE, SYS_LANDLOCK_ADD, SYS_LANDLOCK_RESTRICT = 436, 444, 445, 446
@@ -66,6 +68,11 @@ class LandlockPath(ctypes.Structure):
     _fields_ = [("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32)]
 
 
+class MallocInfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in
+                "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+
+
 class SockFprog(ctypes.Structure):
     _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
 
@@ -75,6 +82,9 @@ libc.setns.argtypes = [ctypes.c_int, ctypes.c_int]
 libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 libc.capset.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
 libc.madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_size_t
+libc.free.argtypes, libc.free.restype = [ctypes.c_size_t], None
+libc.sbrk.argtypes, libc.sbrk.restype = [ctypes.c_ssize_t], ctypes.c_size_t
 libc.syscall.restype = ctypes.c_long
 _long, _ref = ctypes.c_long, ctypes.byref
 _decode = json.JSONDecoder().raw_decode
@@ -189,6 +199,55 @@ def gather_arenas():
     for number in range(len(blocks)):
         blocks[number] = bytes(470)
     return blocks[::1 << 10]
+
+
+def fill_gaps():
+    """What a child makes anew goes where memory is free: into gaps all over the heap, each in a page that is then copied for it, and
+    in a huge page that is then split. With the gaps filled it goes to one place. Returns what has to stay in them."""
+    kept = []
+    for _ in range(2):  # the first time leaves some of its own
+        told = allocator()
+        for size, free in re.findall(r"^ *\d+ +(\d+) +\d+ +\d+ +(\d+)$", told, re.M):
+            kept.append([block(int(size)) for _ in range(int(free))])
+        pools = re.search(r"(\d+) unused pools", told)
+        if pools:  # all but those of one arena
+            kept.append([block(512) for _ in range(31 * (int(pools[1]) - POOLS))])
+    fill_heap()
+    return kept
+
+
+def allocator():
+    """What Python tells of its allocator, which it does on standard error only."""
+    told, stderr = os.memfd_create("allocator"), os.dup(2)
+    try:
+        os.dup2(told, 2)
+        sys._debugmallocstats()
+        return os.pread(told, 1 << 20, 0).decode()
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(told)
+
+
+def block(size):
+    """Something that takes that many bytes of Python's allocator."""
+    return bytes(size - 33) if size > 32 else float(size) if size > 16 else object()
+
+
+def fill_heap():
+    """The same for the C library's allocator."""
+    try:
+        libc.mallinfo2.restype = MallocInfo
+        known = libc.mallinfo2()
+    except AttributeError:
+        return  # an old one, which costs speed only
+    end = libc.sbrk(0) - known.keepcost
+    for size in [1 << n for n in range(16, 10, -1)] + list(range(1032, 8, -16)):
+        for _ in range(known.fordblks // size):  # no more can be free
+            chunk = libc.malloc(size)
+            if chunk >= end:
+                libc.free(chunk)
+                break
 
 
 def use_huge_pages():
@@ -313,6 +372,8 @@ class Zygote:
         gc.collect()
         gc.freeze()
         gc.disable()  # if a module has enabled it: a collection in the zygote would only unshare memory
+        sys._clear_type_cache()  # whose entries hold names, each of which is let go of when another takes its place
+        self.gaps = fill_gaps()
         use_huge_pages()
         version = "%d.%d.%d" % sys.version_info[:3]
         self.send({"t": "ready", "seconds": round(time.monotonic() - _started, 3), "version": version})
