@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Instructions per call of the hot paths, against recorded figures: a regression fails here without any clock.
+"""Instructions per call of the hot paths, and pages of an interpreter, against recorded figures: a regression fails without any clock.
 
     bench/guard/guard.py              fails when a path takes more than it may
     bench/guard/guard.py --record     writes what it takes now into figures.json
@@ -14,6 +14,7 @@ import array
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import struct
@@ -21,7 +22,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1] / "speed"))
 import callgrind
+import proc
 from callgrind import PATIENCE, ROOT, Counted
 
 FIGURES = Path(__file__).with_name("figures.json")
@@ -31,6 +34,7 @@ KERNELS = ROOT / "crates/belljar-guest/kernels/python"
 PYTHON, SITE = os.environ.get("BELLJAR_PYTHON"), os.environ.get("BELLJAR_PYTHON_SITE")
 WARM, CALLS, WINDOWS = 40, 20, 3
 CROWD = 200
+FORKS = 8
 MARGIN = 1.15
 # Without matplotlib, whose import would take a minute under callgrind; a cell that draws nothing never asks for it.
 START_KERNEL = """
@@ -88,33 +92,45 @@ def per_call(counted, call):
     return min(counted.count(work) for _ in range(WINDOWS)) // CALLS
 
 
+SERVER = [BELLJAR, "mcp", "--toolsets", "contexts"]
+PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+
+
+def server_environment():
+    env = {name: value for name, value in os.environ.items() if not name.startswith("BELLJAR_") or name == "BELLJAR_HOME"}
+    return {**env, "BELLJAR_CONFIG": os.devnull, "BELLJAR_POOL_SIZE": "0", "BELLJAR_CONTEXTS_MAX": str(CROWD + 10)}
+
+
+class Client:
+    """Of a server on pipes."""
+
+    def __init__(self, process, log=lambda: ""):
+        self.process, self.log, self.number = process, log, 0
+        self.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "guard", "version": "1"}})
+        self.process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+
+    def request(self, method, params):
+        self.number += 1
+        message = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        line = b""
+        while not line.endswith(b"\n"):
+            line += self.process.stdout.readline()
+            if not line:
+                sys.exit(f"the server ended:\n{self.log()}")
+        return json.loads(line)["result"]
+
+    def call(self, tool, **arguments):
+        result = self.request("tools/call", {"name": tool, "arguments": arguments})
+        return result.get("structuredContent") or sys.exit(f"{tool}: {result}")
+
+
 def server():
     """From a line on standard input to the line of the answer, sandbox and all; only the server is counted."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("BELLJAR_") or name == "BELLJAR_HOME"}
-    env.update(LD_PRELOAD=str(callgrind.shim()), GUARD_PROGRAM=BELLJAR, BELLJAR_CONFIG=os.devnull, BELLJAR_POOL_SIZE="0",
-               BELLJAR_CONTEXTS_MAX=str(CROWD + 10))
-    number = 0
-    with Counted([BELLJAR, "mcp", "--toolsets", "contexts"], env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as counted:
-        answers = counted.process.stdout
-
-        def request(method, params):
-            nonlocal number
-            number += 1
-            message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-            counted.process.stdin.write(json.dumps(message).encode() + b"\n")
-            line = b""
-            while not line.endswith(b"\n"):
-                line += answers.readline()
-                if not line:
-                    sys.exit(f"the server ended:\n{counted.log()}")
-            return json.loads(line)["result"]
-
-        def call(tool, **arguments):
-            result = request("tools/call", {"name": tool, "arguments": arguments})
-            return result.get("structuredContent") or sys.exit(f"{tool}: {result}")
-
-        request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "guard", "version": "1"}})
-        counted.process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+    env = {**server_environment(), "LD_PRELOAD": str(callgrind.shim()), "GUARD_PROGRAM": BELLJAR}
+    with Counted(SERVER, env, **PIPES) as counted:
+        client = Client(counted.process, counted.log)
+        call, request = client.call, client.request
         context = call("create_context", name="guard")["context_id"]
 
         def run():
@@ -222,6 +238,49 @@ def guest():
     made.started.wait(PATIENCE)
 
 
+def pages():
+    """What a fresh interpreter writes to, and has to have copies of. The fewer, the sooner it is there and gone."""
+    if os.geteuid() != 0:
+        print("pages are not counted: only root may look at those of a sandbox")
+        return
+    with subprocess.Popen(SERVER, env=server_environment(), stderr=subprocess.DEVNULL, **PIPES) as process:
+
+        def pythons():
+            return {pid for pid in proc.family(process.pid) if Path(f"/proc/{pid}/comm").read_text().startswith("python")}
+
+        client, counts = Client(process), []
+        client.call("create_context", name="the first")
+        known = pythons()
+        zygote = min(known, key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]))
+        for number in range(FORKS):
+            client.call("create_context", name=f"fork {number}")
+            (fresh,) = pythons() - known
+            known.add(fresh)
+            counts.append(own_pages(fresh))
+        print(f"a fresh interpreter leaves {huge_pages(fresh)} of its zygote's {huge_pages(zygote)} huge pages whole")
+        process.stdin.close()
+        process.wait(PATIENCE)
+    yield f"pages of a fresh interpreter, Python {'.'.join(platform_of(PYTHON))}", sorted(counts)[FORKS // 2]
+
+
+def own_pages(pid):
+    """Those that may be written to and that no other process has."""
+    count = 0
+    with open(f"/proc/{pid}/pagemap", "rb", 0) as table:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            where, rights = line.split()[:2]
+            if rights == "rw-p":
+                start, end = (int(address, 16) for address in where.split("-"))
+                table.seek(start >> 9)
+                count += sum(1 for page in array.array("Q", table.read((end - start) >> 9)) if page >> 56 & 1)
+    return count
+
+
+def huge_pages(pid):
+    rolled = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(re.search(r"^AnonHugePages: +(\d+)", rolled, re.M)[1]) >> 11
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--record", action="store_true", help="write what it takes now into figures.json")
@@ -238,13 +297,14 @@ def main():
     callgrind.keep = options.keep
     recorded = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     taken, failed = {}, []
-    for part in (server, guest, kernel):
+    for part in (server, guest, kernel, pages):
+        unit = "pages" if part is pages else "instructions per call"
         for what, count in part():
             taken[what] = count
             before = recorded.get(what)
             ratio = count / before if before else None
             verdict = "not recorded" if ratio is None else "TOO MANY" if ratio > MARGIN else "fewer: record it" if ratio < 1 / MARGIN else "ok"
-            print(f"{what:<40} {count:>10,} instructions per call{f', recorded {before:,} ({ratio:.2f} ×)' if before else ''}: {verdict}", flush=True)
+            print(f"{what:<40} {count:>10,} {unit}{f', recorded {before:,} ({ratio:.2f} ×)' if before else ''}: {verdict}", flush=True)
             # On a machine with another Python its figures may be missing, and can be added.
             if (ratio or 0) > MARGIN or ratio is None and os.environ.get("CI"):
                 failed.append(what)
