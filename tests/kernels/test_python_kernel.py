@@ -626,6 +626,8 @@ class Forks(unittest.TestCase):
         maps = [line.split() for line in lines]
         sizes = [int(end, 16) - int(start, 16) for start, end in (fields[0].split("-") for fields in maps if fields[1] == "rw-p" and len(fields) == 5)]
         self.assertGreater(max(sizes), 40 << 20)
+        pieces = [fields[5] for fields in maps if len(fields) > 5 and ".so" in fields[5]]
+        self.assertLess(len(pieces), 3 * len(set(pieces)))
 
     def test_what_children_make_goes_to_one_place(self):
         """The gaps that imports leave are filled, in Python's memory and in the C library's."""

@@ -44,6 +44,7 @@ PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_READ, PR_CAPBSET_DROP = 4, 22, 23, 2
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 SECCOMP_MODE_FILTER = 2
 MADV_COLLAPSE = 25
+READ, WRITE, EXECUTE = 1, 2, 4
 ARENAS = 48  # of 1 MiB, which the usual libraries fill
 POOLS = 63  # of 16 KiB, which are in an arena
 CAPABILITY_VERSION_3 = 0x20080522
@@ -81,7 +82,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 libc.setns.argtypes = [ctypes.c_int, ctypes.c_int]
 libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 libc.capset.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-libc.madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+libc.madvise.argtypes = libc.mprotect.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
 libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_size_t
 libc.free.argtypes, libc.free.restype = [ctypes.c_size_t], None
 libc.sbrk.argtypes, libc.sbrk.restype = [ctypes.c_ssize_t], ctypes.c_size_t
@@ -201,6 +202,28 @@ def gather_arenas():
     return blocks[::1 << 10]
 
 
+def own_maps():
+    """(start, end, rights, where in the file, which file) of each piece of memory."""
+    with open("/proc/self/maps") as file:
+        for line in file:
+            addresses, rights, at, _, inode, *name = line.split()
+            start, end = addresses.split("-")
+            yield int(start, 16), int(end, 16), rights, int(at, 16), (inode, *name)
+
+
+def join_pieces():
+    """A library is mapped in five pieces, each of which a fork has to enter into lists. With the same rights neighbours become one:
+    what is written once at the start with what is written always, and data with the code that reads it. This takes a hindrance
+    from whoever takes over the interpreter; but to do as one likes with it is what it is for."""
+    for more, rights in (("rw-p", READ | WRITE), ("r-xp", READ | EXECUTE)):
+        pieces = list(own_maps())
+        for one, other in zip(pieces, pieces[1:]):
+            (start, end, has, at, file), (after, _, has_next, at_next, file_next) = one, other
+            if file == file_next and file[0] != "0" and (after, at_next) == (end, at + end - start) and {has, has_next} == {"r--p", more}:
+                start, end = (one if has == "r--p" else other)[:2]
+                libc.mprotect(start, end - start, rights)  # if it may not, there are more pieces, and that is all
+
+
 def fill_gaps():
     """What a child makes anew goes where memory is free: into gaps all over the heap, each in a page that is then copied for it, and
     in a huge page that is then split. With the gaps filled it goes to one place. Returns what has to stay in them."""
@@ -254,11 +277,8 @@ def use_huge_pages():
     """Gathers the heap into huge pages: a fork copies page tables, and these are much smaller then. Old
     kernels refuse, which costs speed only."""
     huge = 2 << 20
-    with open("/proc/self/maps") as file:
-        maps = [line.split() for line in file]
-    for fields in maps:
-        if fields[1] == "rw-p" and (len(fields) == 5 or fields[5] == "[heap]"):
-            start, end = (int(address, 16) for address in fields[0].split("-"))
+    for start, end, rights, _, file in own_maps():
+        if rights == "rw-p" and file[1:] in ((), ("[heap]",)):
             start, end = -(-start // huge) * huge, end // huge * huge
             if start < end:  # in one call: each waits for every processor
                 libc.madvise(start, end - start, MADV_COLLAPSE)
@@ -369,6 +389,7 @@ class Zygote:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         self.wakeup = reader
         self.dice = Dice()
+        join_pieces()
         gc.collect()
         gc.freeze()
         gc.disable()  # if a module has enabled it: a collection in the zygote would only unshare memory
