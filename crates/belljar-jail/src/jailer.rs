@@ -35,6 +35,8 @@ const EXIT_GRACE: Duration = Duration::from_millis(1500);
 /// For each sandbox: a crowd takes the kernel longer.
 const EXIT_GRACE_EACH: Duration = Duration::from_millis(5);
 const ORPHANS_WAIT: Duration = Duration::from_secs(1);
+/// Unless a sandbox is ending, whose first process cannot end before they are buried.
+const ORPHANS_WAIT_FOR: Duration = Duration::from_millis(20);
 /// So many sandboxes that another one's first process had better not copy their descriptors.
 const CROWD: usize = 100;
 
@@ -128,6 +130,8 @@ struct Jailer {
     lingering: Vec<String>,
     manners: Manners,
     buried: Instant,
+    /// Sandboxes that are ending.
+    ending: usize,
 }
 
 impl Jailer {
@@ -184,6 +188,7 @@ impl Jailer {
                     lingering: Vec::new(),
                     manners: Manners::new(),
                     buried: Instant::now(),
+                    ending: 0,
                 })
             }
             Err(error) => Err((server, error)),
@@ -231,7 +236,8 @@ impl Jailer {
             }
             // The kernel looks through all children for one that ended, so it is asked for sandboxes one by one, as their pidfds
             // tell; orphans that nobody tells of can wait.
-            if self.buried.elapsed() > ORPHANS_WAIT {
+            let patience = if self.ending > 0 { ORPHANS_WAIT_FOR } else { ORPHANS_WAIT };
+            if self.buried.elapsed() > patience {
                 self.reap();
             }
             self.remove_lingering();
@@ -252,7 +258,7 @@ impl Jailer {
     }
 
     fn until_next_look(&self) -> Option<rustix::event::Timespec> {
-        if !self.lingering.is_empty() {
+        if !self.lingering.is_empty() || self.ending > 0 {
             return Some(rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 });
         }
         let comes_back = self.zygote_failure.is_some() && self.zygote_spec.is_ok();
@@ -309,6 +315,7 @@ impl Jailer {
 
     fn strike_off(&mut self, token: u64) -> Option<Sandbox> {
         let sandbox = self.sandboxes.remove(&token)?;
+        self.ending -= usize::from(sandbox.ending);
         self.tokens.remove(&sandbox.id);
         self.pids.remove(&sandbox.pid);
         for fork in &sandbox.forks {
@@ -349,6 +356,7 @@ impl Jailer {
         let Some(sandbox) = self.sandboxes.get_mut(&token) else { return };
         if !std::mem::replace(&mut sandbox.ending, true) {
             sandbox.kill();
+            self.ending += 1;
             let _ = epoll::delete(&self.epoll, &sandbox.control);
         }
         if let Some((pid, status)) = sys::reap(Some(sandbox.pid)) {

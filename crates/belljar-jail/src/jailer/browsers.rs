@@ -71,6 +71,8 @@ impl Jailer {
         let Some(way) = &mut browser.way else {
             if browser.life.as_ref().is_none_or(has_ended) {
                 self.browsers.remove(&token);
+                // What came with it may be a child of ours, and nobody else tells of it.
+                self.reap();
             }
             return;
         };
