@@ -285,8 +285,8 @@ impl Jailer {
         }
         let token = self.next_token;
         let uid = if self.uid_base == 0 { 0 } else { self.uid_base + (token as u32 % (UID_RANGE / 2)) };
-        // When this fails its first process may still be ending.
         let crowd = self.sandboxes.len() >= CROWD;
+        // When this fails its first process may still be ending.
         let made =
             self.mould.create(id, limits, first, uid, crowd).inspect_err(|_| self.lingering.push(id.into()));
         let (sandbox, birth) = made?;
