@@ -36,6 +36,7 @@ WARM, CALLS, WINDOWS = 40, 20, 3
 CROWD = 200
 FORKS = 8
 MARGIN = 1.15
+PAGE = os.sysconf("SC_PAGE_SIZE")
 # Without matplotlib, whose import would take a minute under callgrind; a cell that draws nothing never asks for it.
 START_KERNEL = """
 import sys
@@ -246,7 +247,12 @@ def pages():
     with subprocess.Popen(SERVER, env=server_environment(), stderr=subprocess.DEVNULL, **PIPES) as process:
 
         def pythons():
-            return {pid for pid in proc.family(process.pid) if Path(f"/proc/{pid}/comm").read_text().startswith("python")}
+            found = set()
+            for pid in proc.family(process.pid):
+                with contextlib.suppress(OSError):  # it has ended
+                    if Path(f"/proc/{pid}/comm").read_text().startswith("python"):
+                        found.add(pid)
+            return found
 
         client, counts = Client(process), []
         client.call("create_context", name="the first")
@@ -259,7 +265,10 @@ def pages():
             counts.append(own_pages(fresh))
         print(f"a fresh interpreter leaves {huge_pages(fresh)} of its zygote's {huge_pages(zygote)} huge pages whole")
         process.stdin.close()
-        process.wait(PATIENCE)
+        try:
+            process.wait(PATIENCE)
+        finally:
+            process.kill()
     yield f"pages of a fresh interpreter, Python {'.'.join(platform_of(PYTHON))}", sorted(counts)[FORKS // 2]
 
 
@@ -271,8 +280,8 @@ def own_pages(pid):
             where, rights = line.split()[:2]
             if rights == "rw-p":
                 start, end = (int(address, 16) for address in where.split("-"))
-                table.seek(start >> 9)
-                count += sum(1 for page in array.array("Q", table.read((end - start) >> 9)) if page >> 56 & 1)
+                table.seek(start // PAGE * 8)
+                count += sum(1 for page in array.array("Q", table.read((end - start) // PAGE * 8)) if page >> 56 & 1)
     return count
 
 

@@ -1,5 +1,6 @@
 """Many contexts: at once, idle, more and more of them, and all of them ended."""
 
+import contextlib
 import os
 import time
 
@@ -104,7 +105,7 @@ def scale(bench: Bench):
     one context is asked in turns with the first: what the machine does besides is the same for both."""
     sizes = [size for size in SIZES if not bench.quick or size <= 1_000]
     figures, samples = bench.figures, bench.n(40, 12)
-    with Belljar(bench.driver, CONTEXTS_MAX=10_000, POOL_SIZE=0) as server, Belljar(bench.driver, POOL_SIZE=0) as small:
+    with Belljar(bench.driver, POOL_SIZE=0) as small, Belljar(bench.driver, CONTEXTS_MAX=10_000, POOL_SIZE=0) as server:
         for one in (server, small):
             one.warm_up()
         live, alone = [], make(small, 1)["taken"]
@@ -125,22 +126,56 @@ def scale(bench: Bench):
             for what, times in crowded.items():
                 figures.curves.setdefault(what, []).append([size, median(times)])
                 figures.curves.setdefault(f"{what}, beside one context", []).append([size, median(times) / median(reference[what])])
+            figures.curves.setdefault("create and stop, processor time", []).append([size, processor_time(server, samples)])
             figures.curves.setdefault("memory", []).append([size, proc.memory(server.pid)])
             if size == 1_000:
                 idle(bench, server)
         if not bench.quick:
             fit(bench, server, len(live))
+        server.close()
+        watching(figures, small, samples)
+
+
+def watching(figures, small, samples):
+    """What a create takes beside a process that is as busy as kdamond was beside a thousand contexts, and without the thousand."""
+    part = dict(map(tuple, figures.curves.get("kdamond, of a processor", []))).get(1_000)
+    if not part:
+        return
+    time.sleep(SETTLED)
+    alone, beside = {}, {}
+    for _ in range(4):
+        for times, busy in ((alone, contextlib.nullcontext()), (beside, proc.busy(min(part, 0.95)))):
+            with busy:
+                for _ in range(samples // 4):
+                    create_and_stop(small, times)
+    for what, times in (("alone", alone), ("beside a busy process", beside)):
+        figures.single[f"create: {what}"] = median(times["create"])
+    figures.single["create: how busy"] = min(part, 0.95)
+
+
+def processor_time(server, count):
+    """What one create and one stop take together, of the server and of all that it starts."""
+    before = proc.spent(server.pid)
+    for _ in range(count):
+        create_and_stop(server, {})
+    time.sleep(0.2)
+    return (proc.spent(server.pid) - before) / count
+
+
+def create_and_stop(server, times):
+    made = server.calls([message("tools/call", {"name": "create_context", "arguments": {"name": "more"}})], take="context_id")
+    time.sleep(0.02)
+    times.setdefault("create", []).append(made["ns"][0] / 1e9)
+    times.setdefault("stop", []).extend(server.timed("stop_context", {"context_id": made["taken"][0]}))
+    time.sleep(0.01)
 
 
 def probe(server, contexts, times):
     """One of everything; runs in a few of the contexts."""
-    made = server.calls([message("tools/call", {"name": "create_context", "arguments": {"name": "more"}})], take="context_id")
-    time.sleep(0.02)
-    stopped = server.timed("stop_context", {"context_id": made["taken"][0]})
-    time.sleep(0.01)
+    create_and_stop(server, times)
     ran = server.calls([run_request(context, "1+1") for context in contexts[:5] for _ in range(4)], count=20, expect='"result":"2"')
-    for what, took in (("create", [made["ns"][0] / 1e9]), ("stop", stopped), ("run 1+1", [ns / 1e9 for ns in ran["ns"]]), ("list", server.timed("list_contexts", {}))):
-        times.setdefault(what, []).extend(took)
+    times.setdefault("run 1+1", []).extend(ns / 1e9 for ns in ran["ns"])
+    times.setdefault("list", []).extend(server.timed("list_contexts", {}))
 
 
 def median(values):

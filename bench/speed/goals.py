@@ -99,5 +99,7 @@ def goals(figures: Figures):
         curve, beside = (dict(map(tuple, figures.curves.get(key, []))) for key in (what, f"{what}, beside one context"))
         ratio(f"{what} with 1,000 contexts alive beside 1", curve.get(1_000), curve.get(1), 1.5, at_least=False)
         ratio("the same, beside a server with one at the same time", beside.get(1_000), beside.get(1_000) and 1, 1.5, at_least=False)
+    spent = dict(map(tuple, figures.curves.get("create and stop, processor time", [])))
+    ratio("create and stop with 1,000 contexts alive beside 1, processor time", spent.get(1_000), spent.get(1), 1.5, at_least=False)
     single("1,000 idle contexts, of one processor", "1,000 idle contexts: part of a processor", 0.005, False, "%")
     return table

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 
@@ -112,6 +113,29 @@ def cpu(*pids):
         except (OSError, IndexError):
             continue
     return total / 1e9
+
+
+def spent(*pids):
+    """Seconds of processor time of the processes, their descendants, and all whose end these have been told of: of the dead to a
+    hundredth of a second for each process that buried some."""
+    total = cpu(*pids)
+    for pid in family(*pids):
+        with contextlib.suppress(OSError):
+            buried = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[13:15]
+            total += sum(map(int, buried)) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+@contextlib.contextmanager
+def busy(part):
+    """Another process takes that part of a processor meanwhile, in pieces of milliseconds."""
+    work, rest = 0.005 * part, 0.005 * (1 - part)
+    code = f"import time\nwhile True:\n  end = time.process_time() + {work}\n  while time.process_time() < end: pass\n  time.sleep({rest})"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        yield
+    finally:
+        kill(process)
 
 
 @contextlib.contextmanager

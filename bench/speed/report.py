@@ -103,7 +103,7 @@ def scale(figures: Figures):
     if not sizes:
         return []
     rows = ["| contexts alive | " + " | ".join(f"{size:,}" for size in sizes) + " |", "|---|" + "---:|" * len(sizes)]
-    for what in ("create", "run 1+1", "stop", "list", "memory", *(f"{what}, beside one context" for what in ("create", "run 1+1", "stop"))):
+    for what in ("create", "run 1+1", "stop", "list", "create and stop, processor time", "memory", *(f"{what}, beside one context" for what in ("create", "run 1+1", "stop"))):
         unit = "B" if what == "memory" else "×" if "beside" in what else "s"
         rows.append(f"| {what} | " + " | ".join(shown(value, unit) for _, value in figures.curves[what]) + " |")
     if watched := figures.curves.get("kdamond, of a processor"):
@@ -111,6 +111,10 @@ def scale(figures: Figures):
     rows += ["", "`list` returns every context, so it grows with what it says. There is no pool, so that nothing is hidden in it. *Beside one context*: as "
              "many times as long as in a server with one context, asked in turns. A thousand and more were left alone for 20 s before."]
     rows.insert(6, "| list, for each context in it | " + " | ".join(shown(value / size, "s") for size, value in figures.curves["list"]) + " |")
+    if beside := figures.single.get("create: beside a busy process"):
+        alone, part = figures.single["create: alone"], figures.single["create: how busy"]
+        rows += ["", f"Without the thousand, but beside a process that takes as much of a processor as `kdamond` did beside them ({part:.0%}), a create took "
+                 f"{shown(beside, 's')} instead of {shown(alone, 's')}: {shown(beside / alone, '×')}."]
     idle, fits = figures.single.get("1,000 idle contexts: part of a processor"), figures.single.get("contexts that fit")
     if idle is not None:
         kernel = figures.single.get("1,000 idle contexts: kdamond")

@@ -45,8 +45,10 @@ class Zygote:
         theirs.close()
         fds = []
         if seccomp:
-            fds = [os.memfd_create("bpf")]
-            os.write(fds[0], seccomp)
+            with tempfile.TemporaryFile() as file:
+                file.write(seccomp)
+                file.flush()
+                fds = [os.dup(file.fileno())]
         self.send({"t": "init", "enter": {"drop": []} if enter is None else enter, "preload": preload}, fds)
         for fd in fds:
             os.close(fd)

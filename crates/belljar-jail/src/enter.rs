@@ -106,7 +106,7 @@ pub(crate) fn rlimits(limits: &Limits, has_cgroups: bool) -> Vec<(&'static str, 
     let mut list = vec![
         // Not 0: where cores are piped to a program of the host's, only 1 keeps the kernel from starting it.
         ("core", libc::RLIMIT_CORE, 1),
-        ("nofile", libc::RLIMIT_NOFILE, 1024),
+        ("nofile", libc::RLIMIT_NOFILE, sys::DESCRIPTORS as u64),
         ("memlock", libc::RLIMIT_MEMLOCK, 8 << 20),
         ("msgqueue", libc::RLIMIT_MSGQUEUE, 0),
         ("nproc", libc::RLIMIT_NPROC, u64::from(limits.processes)),

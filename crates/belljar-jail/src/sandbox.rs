@@ -125,7 +125,7 @@ impl Mould {
         }
         let needed = [&guest_control, &child_status, &unborn];
         let low = |fd: &OwnedFd| fd.as_raw_fd() < sys::LASTING;
-        let shares = crowd && entrances.iter().chain(needed).all(low);
+        let shares = crowd && entrances.iter().chain(needed).chain([&self.guest]).all(low);
         let files = if shares { libc::CLONE_FILES as u64 } else { 0 };
         let forked = sys::fork(namespaces | files, into.as_ref().map(AsFd::as_fd)).map_err(|e| {
             JailError::new("start the sandbox's first process", e)
@@ -148,7 +148,7 @@ impl Mould {
             }
         };
         if shares {
-            wait_for_one(&status, &pidfd).doing(|| "wait for the sandbox's first process".into())?;
+            wait_for_one(&status, pid, &pidfd).doing(|| "wait for the sandbox's first process".into())?;
         }
         drop((child_status, guest_control, unborn));
         let (control, pidfd) = (Packets::from(sys::lasting(control)), sys::lasting(pidfd));
@@ -238,10 +238,14 @@ impl Mould {
     }
 }
 
-/// Until it has something to say, or has ended.
-fn wait_for_one(status: &OwnedFd, pidfd: &OwnedFd) -> rustix::io::Result<()> {
+/// Until it has something to say, or has ended; which it has to if that cannot be known, as it may still share descriptors.
+fn wait_for_one(status: &OwnedFd, pid: i32, pidfd: &OwnedFd) -> rustix::io::Result<()> {
     let mut either = [PollFd::new(status, PollFlags::IN), PollFd::new(pidfd, PollFlags::IN)];
-    rustix::io::retry_on_intr(|| poll(&mut either, None)).map(drop)
+    let waited = rustix::io::retry_on_intr(|| poll(&mut either, None));
+    if waited.is_err() && rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL).is_ok() {
+        sys::wait_for(pid);
+    }
+    waited.map(drop)
 }
 
 /// A sandbox's first process on its way to becoming the guest.

@@ -25,6 +25,9 @@ pub(crate) enum Forked {
 /// Descriptors that live as long as a sandbox are kept from here up, so that a child can be spared all of them at once.
 pub(crate) const LASTING: RawFd = 512;
 
+/// As many as a process in a sandbox may have.
+pub(crate) const DESCRIPTORS: RawFd = 1024;
+
 /// The same descriptor from `LASTING` up, if there is room.
 pub(crate) fn lasting(fd: OwnedFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(&fd, LASTING).unwrap_or(fd)
@@ -34,8 +37,13 @@ pub(crate) fn lasting(fd: OwnedFd) -> OwnedFd {
 /// and to close the copies would take longer with every sandbox there is.
 pub(crate) fn leave_lasting() -> io::Result<()> {
     // SAFETY: takes no pointers. Only called in a child about to exec, which uses none of them again.
-    check(unsafe { libc::syscall(libc::SYS_close_range, LASTING, u32::MAX, libc::CLOSE_RANGE_UNSHARE) })
-        .map(drop)
+    check(unsafe { libc::syscall(libc::SYS_close_range, LASTING, u32::MAX, libc::CLOSE_RANGE_UNSHARE) })?;
+    // Kernels before 6.11 still take those for used where 64 in a row were (CVE-2024-45025), until one of them is closed again.
+    for number in (LASTING..DESCRIPTORS).step_by(64) {
+        // SAFETY: standard error is open, and nothing is at `number` any more.
+        unsafe { libc::close(libc::dup2(2, number)) };
+    }
+    Ok(())
 }
 
 /// `clone3` with fork semantics; `flags` are namespaces, and CLONE_FILES. The caller must be single threaded: the child goes on
@@ -450,6 +458,33 @@ mod tests {
         let code = wait_for(pid);
         fs::remove_dir(&dir).unwrap();
         assert_eq!(code, 0);
+    }
+
+    #[test]
+    fn whoever_leaves_the_lasting_ones_may_have_as_many_of_its_own() {
+        let duplicates = || {
+            // SAFETY: takes no pointers; standard error is open.
+            std::iter::from_fn(|| Some(unsafe { libc::dup(2) })).take_while(|fd| *fd >= 0).last()
+        };
+        let Forked::Parent { pid, .. } = fork(0, None).unwrap() else {
+            // No allocation from here on.
+            let limited = set_rlimit(libc::RLIMIT_NOFILE, DESCRIPTORS as u64).is_ok();
+            if !limited || duplicates() != Some(DESCRIPTORS - 1) {
+                exit_now(1);
+            }
+            for low in LASTING / 2..LASTING {
+                // SAFETY: one of the duplicates.
+                unsafe { libc::close(low) };
+            }
+            match fork(libc::CLONE_FILES as u64, None) {
+                Ok(Forked::Parent { pid, .. }) => exit_now(wait_for(pid)),
+                Ok(Forked::Child) if leave_lasting().is_err() => exit_now(2),
+                Ok(Forked::Child) if duplicates() != Some(DESCRIPTORS - 1) => exit_now(3),
+                Ok(Forked::Child) => exit_now(0),
+                Err(_) => exit_now(4),
+            }
+        };
+        assert_eq!(wait_for(pid), 0);
     }
 
     #[test]

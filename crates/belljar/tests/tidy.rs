@@ -139,6 +139,15 @@ fn nothing_is_left_for_later() {
     }
 }
 
+/// Such are left behind by profilers, and come along with a commit of everything.
+#[test]
+fn no_file_at_the_top_is_empty() {
+    for entry in fs::read_dir(root()).unwrap().map(|e| e.unwrap()) {
+        let found = entry.metadata().unwrap();
+        assert!(!found.is_file() || found.len() > 0, "{} is empty", entry.path().display());
+    }
+}
+
 /// The shape of everything that host and guest say to each other is frozen in one snapshot.
 #[test]
 fn the_protocol_is_frozen_by_a_snapshot() {

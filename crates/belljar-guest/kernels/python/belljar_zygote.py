@@ -44,6 +44,7 @@ PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_READ, PR_CAPBSET_DROP = 4, 22, 23, 2
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 SECCOMP_MODE_FILTER = 2
 MADV_COLLAPSE = 25
+MFD_CLOEXEC = 1
 READ, WRITE, EXECUTE = 1, 2, 4
 ARENAS = 48  # of 1 MiB, which the usual libraries fill
 POOLS = 63  # of 16 KiB, which are in an arena
@@ -240,8 +241,13 @@ def fill_gaps():
 
 
 def allocator():
-    """What Python tells of its allocator, which it does on standard error only."""
-    told, stderr = os.memfd_create("allocator"), os.dup(2)
+    """What Python tells of its allocator, which it does on standard error only. Nothing if that cannot be caught, which costs
+    speed only."""
+    try:  # by way of libc: os has it not in every build of Python
+        told = check(libc.memfd_create(b"allocator", MFD_CLOEXEC), "memory file")
+    except (AttributeError, OSError):
+        return ""
+    stderr = os.dup(2)
     try:
         os.dup2(told, 2)
         sys._debugmallocstats()
@@ -393,7 +399,8 @@ class Zygote:
         gc.collect()
         gc.freeze()
         gc.disable()  # if a module has enabled it: a collection in the zygote would only unshare memory
-        sys._clear_type_cache()  # whose entries hold names, each of which is let go of when another takes its place
+        # The entries of this cache hold names, each of which is let go of when another takes its place.
+        (getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache)()
         self.gaps = fill_gaps()
         use_huge_pages()
         version = "%d.%d.%d" % sys.version_info[:3]
