@@ -9,6 +9,7 @@ BELLJAR_PYTHON chooses another interpreter. The sandbox tests need root and `uns
 import array
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -621,15 +622,55 @@ class Forks(unittest.TestCase):
     """The zygote itself."""
 
     def test_its_memory_is_in_few_pieces(self):
-        """Huge pages hold only what lies together."""
         zygote = Zygote()
         self.addCleanup(zygote.close)
         lines = Path(f"/proc/{zygote.process.pid}/maps").read_text().splitlines()
         maps = [line.split() for line in lines]
-        sizes = [int(end, 16) - int(start, 16) for start, end in (fields[0].split("-") for fields in maps if fields[1] == "rw-p" and len(fields) == 5)]
-        self.assertGreater(max(sizes), 40 << 20)
         pieces = [fields[5] for fields in maps if len(fields) > 5 and ".so" in fields[5]]
         self.assertLess(len(pieces), 3 * len(set(pieces)))
+
+    def test_its_memory_is_in_files(self):
+        """A fork has no tables to copy of what it can find in a file."""
+        zygote = Zygote()
+        self.addCleanup(zygote.close)
+        rolled = Path(f"/proc/{zygote.process.pid}/smaps").read_text().split("VmFlags")
+        sizes, own = [], 0
+        for piece in rolled:
+            if "/memfd:interpreter" in piece:
+                sizes.append(int(re.search(r"^Size: +(\d+) kB", piece, re.M)[1]))
+                own += int(re.search(r"^Anonymous: +(\d+) kB", piece, re.M)[1])
+        self.assertGreater(max(sizes), 40 << 10)  # the arenas
+        self.assertGreater(sum(sizes), 60 << 10)  # and the heap
+        self.assertLess(own, 4 << 10)
+
+    def test_memory_in_files_is_as_good_as_any(self):
+        """It grows, shrinks and is thrown away, and nobody sees what another writes there."""
+        zygote = Zygote()
+        self.addCleanup(zygote.close)
+        one, other = Guest(zygote), Guest(zygote)
+        self.addCleanup(one.close)
+        self.addCleanup(other.close)
+        work = """
+import ctypes, json, numpy
+libc = ctypes.CDLL(None)
+libc.calloc.restype, libc.calloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t] * 2, [ctypes.c_void_p]
+json.shared_by_mistake = MARK
+for _ in range(3):
+    kept = [bytes(size) for size in range(1, 100_000, 50)]
+    chunks = [libc.calloc(1, size) for size in range(1, 100_000, 50)]
+    clean = not any(ctypes.string_at(at, size).strip(b"\\0") for at, size in zip(chunks, range(1, 100_000, 50)))
+    for at, size in zip(chunks, range(1, 100_000, 50)):
+        ctypes.memset(at, 255, size)
+        libc.free(at)
+    del kept
+    libc.malloc_trim(0)
+clean, json.shared_by_mistake, json.loads("[1, 2]"), int(numpy.arange(1000).sum())"""
+        for guest, mark in ((one, 1), (other, 2), (one, 3)):
+            self.assertEqual(guest.run(work.replace("MARK", str(mark))).value, f"(True, {mark}, [1, 2], 499500)")
+        self.assertEqual(other.run("json.shared_by_mistake").value, "2")
+        fresh = Guest(zygote)
+        self.addCleanup(fresh.close)
+        self.assertEqual(fresh.run("import json\nhasattr(json, 'shared_by_mistake')").value, "False")
 
     def test_what_children_make_goes_to_one_place(self):
         """The gaps that imports leave are filled, in Python's memory and in the C library's."""

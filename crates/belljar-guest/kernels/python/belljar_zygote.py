@@ -13,9 +13,11 @@ import _signal
 import array
 import ctypes
 import errno
+import fcntl
 import gc
 import importlib
 import json
+import mmap
 import os
 import re
 import resource
@@ -43,8 +45,10 @@ SANDBOX = CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWU
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_READ, PR_CAPBSET_DROP = 4, 22, 23, 24
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 SECCOMP_MODE_FILTER = 2
-MADV_COLLAPSE = 25
-MFD_CLOEXEC = 1
+MFD_CLOEXEC, MFD_ALLOW_SEALING = 1, 2
+F_ADD_SEALS, FINAL = 1033, 0b10111  # not to grow, to shrink, to be written to, nor to be sealed otherwise
+MAP_FIXED = 0x10
+CONTEXT = 8 << 10  # of ucontext_t, which is half of it on aarch64 and less elsewhere
 READ, WRITE, EXECUTE = 1, 2, 4
 ARENAS = 48  # of 1 MiB, which the usual libraries fill
 POOLS = 63  # of 16 KiB, which are in an arena
@@ -83,7 +87,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 libc.setns.argtypes = [ctypes.c_int, ctypes.c_int]
 libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 libc.capset.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-libc.madvise.argtypes = libc.mprotect.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+libc.mprotect.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
 libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_size_t
 libc.free.argtypes, libc.free.restype = [ctypes.c_size_t], None
 libc.sbrk.argtypes, libc.sbrk.restype = [ctypes.c_ssize_t], ctypes.c_size_t
@@ -195,8 +199,8 @@ class Entry:
 
 
 def gather_arenas():
-    """Python asks for memory by the mebibyte, and libraries are mapped in between, so that few of these pieces could be part of a
-    huge page. Asked for at once they are one piece. What is returned keeps them from being given back."""
+    """Python asks for memory by the mebibyte, and libraries are mapped in between. Asked for at once it is one piece, which can be
+    kept in one file. What is returned keeps it from being given back."""
     blocks = [None] * (ARENAS << 11)  # of half a KiB; made first, since a list that grows moves, and leaves gaps
     for number in range(len(blocks)):
         blocks[number] = bytes(470)
@@ -226,8 +230,8 @@ def join_pieces():
 
 
 def fill_gaps():
-    """What a child makes anew goes where memory is free: into gaps all over the heap, each in a page that is then copied for it, and
-    in a huge page that is then split. With the gaps filled it goes to one place. Returns what has to stay in them."""
+    """What a child makes anew goes where memory is free: into gaps all over the heap, each in a page that is then copied for it.
+    With the gaps filled it goes to one place. Returns what has to stay in them."""
     kept = []
     for _ in range(2):  # the first time leaves some of its own
         told = allocator()
@@ -279,15 +283,39 @@ def fill_heap():
                 break
 
 
-def use_huge_pages():
-    """Gathers the heap into huge pages: a fork copies page tables, and these are much smaller then. Old
-    kernels refuse, which costs speed only."""
-    huge = 2 << 20
-    for start, end, rights, _, file in own_maps():
-        if rights == "rw-p" and file[1:] in ((), ("[heap]",)):
-            start, end = -(-start // huge) * huge, end // huge * huge
-            if start < end:  # in one call: each waits for every processor
-                libc.madvise(start, end - start, MADV_COLLAPSE)
+def keep_in_files(arenas):
+    """The heap and the arenas go to files in memory, and what is written from here on to copies of their pages. A fork then has
+    no tables of all this memory to copy, and nobody has to look for a page in every interpreter there is to see whether it is in use.
+    Other memory stays where it is: there are allocators that count on getting zeros where they have thrown away what was written."""
+    addresses = [id(arenas[0]), id(arenas[-1])] if arenas else []
+    pieces = [(start, end - start) for start, end, rights, _, (_, *name) in own_maps() if rights == "rw-p" and (
+        name == ["[heap]"] or not name and any(start <= address < end for address in addresses))]
+    for start, length in pieces:
+        try:
+            keep_in_file(start, length)
+        except (AttributeError, OSError):
+            pass  # an old kernel, or another C library, which costs speed only
+
+
+def keep_in_file(start, length):
+    """Nothing may be written between the copy and its mapping, so no Python may run: the C library goes from one to the other, on a
+    stack that lies elsewhere."""
+    stack = mmap.mmap(-1, 1 << 17)
+    half, bottom = len(stack) // 2, ctypes.addressof(ctypes.c_char.from_buffer(stack))
+    back, copy, switch = (ctypes.create_string_buffer(CONTEXT) for _ in range(3))
+    file = check(libc.memfd_create(b"interpreter", MFD_CLOEXEC | MFD_ALLOW_SEALING), "memory file")
+    try:
+        os.posix_fallocate(file, 0, length)  # so that the copy cannot fail
+        where, size, private = _long(start), _long(length), _long(mmap.MAP_PRIVATE | MAP_FIXED)
+        for context, then, at in ((copy, switch, bottom), (switch, back, bottom + half)):
+            check(libc.getcontext(context), "context")
+            struct.pack_into("LPPiL", context, 0, 0, ctypes.addressof(then), at, 0, half)  # flags, what comes then, the stack
+        libc.makecontext(copy, libc.pwrite, 4, _long(file), where, size, _long(0))
+        libc.makecontext(switch, libc.mmap, 6, where, size, _long(READ | WRITE), private, _long(file), _long(0))
+        check(libc.swapcontext(back, copy), "copy of the memory")
+        fcntl.fcntl(file, F_ADD_SEALS, FINAL)  # all interpreters read it
+    finally:
+        os.close(file)
 
 
 class Dice:
@@ -402,7 +430,7 @@ class Zygote:
         # The entries of this cache hold names, each of which is let go of when another takes its place.
         (getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache)()
         self.gaps = fill_gaps()
-        use_huge_pages()
+        keep_in_files(self.arenas)
         version = "%d.%d.%d" % sys.version_info[:3]
         self.send({"t": "ready", "seconds": round(time.monotonic() - _started, 3), "version": version})
 
