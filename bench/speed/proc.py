@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 
@@ -24,6 +23,10 @@ def family(*pids):
         found += generation
         generation = [child for parent in generation for child in children.get(parent, [])]
     return found
+
+
+def children(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def watching_memory():
@@ -115,6 +118,11 @@ def cpu(*pids):
     return total / 1e9
 
 
+def own(pid):
+    """Seconds of processor time of the process alone."""
+    return sum(int(Path(task.path, "schedstat").read_text().split()[0]) for task in os.scandir(f"/proc/{pid}/task")) / 1e9
+
+
 def spent(*pids):
     """Seconds of processor time of the processes, their descendants, and all whose end these have been told of: of the dead to a
     hundredth of a second for each process that buried some."""
@@ -124,18 +132,6 @@ def spent(*pids):
             buried = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[13:15]
             total += sum(map(int, buried)) / os.sysconf("SC_CLK_TCK")
     return total
-
-
-@contextlib.contextmanager
-def busy(part):
-    """Another process takes that part of a processor meanwhile, in pieces of milliseconds."""
-    work, rest = 0.005 * part, 0.005 * (1 - part)
-    code = f"import time\nwhile True:\n  end = time.process_time() + {work}\n  while time.process_time() < end: pass\n  time.sleep({rest})"
-    process = subprocess.Popen([sys.executable, "-c", code])
-    try:
-        yield
-    finally:
-        kill(process)
 
 
 @contextlib.contextmanager
