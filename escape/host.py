@@ -2,6 +2,7 @@
 
 import ctypes
 import fcntl
+import glob
 import json
 import os
 import secrets
@@ -39,6 +40,11 @@ class Host:
         os.chmod(self.project, 0o777)
         # A server refuses to let sandboxes write where it is root whose files they would become.
         os.chown(self.project, NOBODY, NOBODY)
+        self.browser = os.path.join(self.directory, "browser", "chromium")
+        os.mkdir(os.path.dirname(self.browser))
+        shutil.copy(HERE / "browser.py", self.browser)
+        # By this one knows a Chromium.
+        Path(self.browser).with_name("icudtl.dat").touch()
         shutil.copytree(HERE, self.suite, ignore=shutil.ignore_patterns("__pycache__"))
         marker, secret = f"{secrets.randbelow(10**6)}.25", secrets.token_hex(16)
         self.kept, self.stopped = [], threading.Event()
@@ -57,7 +63,7 @@ class Host:
             "proxy_port": proxy, "socks_port": socks, "shm_key": 0x42454C4A,
             "dev_shm": os.path.basename(self.directory), "memory": MEMORY, "workspace": WORKSPACE, "shm": 64 << 20,
             "inodes": WORKSPACE // 8192, "processes": PROCESSES, "locked": "/usr/lib/os-release",
-            "opened": "/usr/bin/sha384sum", "project": self.project,
+            "opened": "/usr/bin/sha384sum", "project": self.project, "project_inside": self.project,
             "namespaces": {kind: os.readlink(f"/proc/self/ns/{kind}") for kind in NAMESPACES},
         }
         Path(self.facts["secret_path"]).write_text(secret)
@@ -84,11 +90,7 @@ class Host:
         os.mkdir(self.shared)
         os.symlink(f"{self.directory}/secret", f"{self.shared}/link")
         self.bind(f"{self.shared}/socket")
-        os.chmod(f"{self.shared}/socket", 0o777)
-        os.mkfifo(f"{self.shared}/fifo")
-        os.chmod(f"{self.shared}/fifo", 0o666)
-        # Somebody who listens.
-        self.kept.append(os.open(f"{self.shared}/fifo", os.O_RDONLY | os.O_NONBLOCK))
+        self.make_fifo(f"{self.shared}/fifo")
         os.mknod(f"{self.shared}/null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
         os.chmod(f"{self.shared}/null", 0o666)
         source = f"{self.directory}/id.c"
@@ -122,6 +124,8 @@ class Host:
     def bind(self, name, kind=socket.SOCK_STREAM):
         ours = socket.socket(socket.AF_UNIX, kind)
         ours.bind(name)
+        if not name.startswith("\0"):
+            os.chmod(name, 0o777)
         if kind == socket.SOCK_STREAM:
             ours.listen(100)
         self.kept.append(ours)
@@ -129,6 +133,22 @@ class Host:
     def open_often(self):
         while not self.stopped.wait(0.02):
             os.close(os.open(self.facts["opened"], os.O_RDONLY))
+            for wanted in glob.glob("wanted-*", root_dir=self.project):
+                self.put_later(wanted)
+
+    def put_later(self, name):
+        """What a probe asks for, into a volume that its sandbox has already."""
+        for kind, made in (("socket", self.bind), ("fifo", self.make_fifo)):
+            path = f"{self.shared}/{name}.{kind}"
+            if not os.path.exists(path):
+                made(path + "-new")
+                os.rename(path + "-new", path)
+
+    def make_fifo(self, path):
+        os.mkfifo(path)
+        os.chmod(path, 0o666)
+        # Somebody who listens.
+        self.kept.append(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
 
     def order(self, name, probes, facts, neighbours=()):
         """What inside.py shall do, as a file in the suite's own directory."""
@@ -227,10 +247,11 @@ def canaries(host, probes):
             os.killpg(beside.pid, 9)
             beside.wait()
             clean_up()
+            host.empty_project()
         for name, probe in probes.items():
             if hasattr(probe, "TOOL"):
                 with tempfile.TemporaryDirectory(prefix="belljar-escape-naive-") as naive:
-                    found[name] = through(probe, Naive(naive, without(probe)), {**facts, "project_inside": host.project})
+                    found[name] = through(probe, Naive(naive, without(probe)), facts)
                     found[name]["probe"] = name
                 host.empty_project()
         for left in ("written", "executed"):

@@ -9,12 +9,15 @@ import marshal
 import os
 import select
 import signal
+import struct
 import sys
 import termios
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LIMIT = 20  # seconds for one probe; one that hangs got nowhere
+LIMIT = 20  # seconds for one probe
+# How a filter and a memory limit end what they stop. Any other signal is a fault of the probe's, unless it `SIGNALS` so.
+STOPPED_BY = ("SIGSYS", "SIGKILL")
 
 
 def load(name):
@@ -54,8 +57,48 @@ def circumstances(module, facts):
         source = os.path.join(facts["templates"], "planted.py")
         with open(os.path.join(facts["work"], "planted.pyc"), "wb") as planted:
             planted.write(bytes(16) + marshal.dumps(compile("", source, "exec")))
+    elif plant == "key":
+        ctypes.CDLL(None).syscall(248, b"user", b"belljar-escape", b"x", ctypes.c_long(1), ctypes.c_long(-2))
+    elif plant == "binfmt_misc":
+        ctypes.CDLL(None).mount(b"binfmt_misc", b"/proc/sys/fs/binfmt_misc", b"binfmt_misc", 0, None)
+    elif plant == "disk":
+        plant_disk(facts)
     elif plant:
         os.dup2(os.open(facts["host_directory"] if plant == "directory" else facts["secret_path"], os.O_RDONLY), 99)
+
+
+def plant_disk(facts):
+    """A file as a disk, until this process ends."""
+    get_free, configure, let_go_at_end = 0x4C82, 0x4C0A, 4
+    with open("/dev/loop-control") as control:
+        disk = os.open(f"/dev/loop{fcntl.ioctl(control, get_free)}", os.O_RDWR)
+    with open(os.path.join(facts["work"], "disk"), "wb+") as file:
+        file.truncate(1 << 20)
+        fcntl.ioctl(disk, configure, struct.pack("I56xI240x", file.fileno(), let_go_at_end))
+
+
+def enter_namespaces():
+    """Of its own, over which it has every capability: a browser's filter allows that."""
+    user, network, until = 0x10000000, 0x40000000, time.monotonic() + LIMIT / 2
+    uid, gid, libc = os.getuid(), os.getgid(), ctypes.CDLL(None, use_errno=True)
+    while libc.unshare(user | network):
+        # They are few, and those of the probe before take a moment to go.
+        if ctypes.get_errno() != errno.ENOSPC or time.monotonic() > until:
+            raise RuntimeError(f"no namespaces of its own: {os.strerror(ctypes.get_errno())}")
+        time.sleep(0.02)
+    for file, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{file}", "w") as written:
+            written.write(text)
+
+
+def silent(module, status, hung):
+    """What to think of a probe that said nothing."""
+    if hung:
+        return "no answer" if hasattr(module, "HANGS") else f"BROKEN no answer for {LIMIT} s"
+    if not os.WIFSIGNALED(status):
+        return f"BROKEN ended with {os.waitstatus_to_exitcode(status)} and said nothing"
+    name = signal.Signals(os.WTERMSIG(status)).name
+    return f"killed by {name}" if name in (*STOPPED_BY, *getattr(module, "SIGNALS", ())) else f"BROKEN killed by {name}"
 
 
 def one(name, facts):
@@ -79,6 +122,8 @@ def one(name, facts):
             try:
                 if facts.get("canary"):
                     circumstances(module, facts)
+                if facts.get("nested"):
+                    enter_namespaces()
                 result = attempt(module, facts)
             except BaseException as error:  # a broken probe must not look like one that was blocked
                 result = None, f"BROKEN {type(error).__name__}: {error}"
@@ -86,16 +131,14 @@ def one(name, facts):
         finally:
             os._exit(0)
     os.close(writer)
-    said, until = b"", time.monotonic() + LIMIT
-    while (left := until - time.monotonic()) > 0 and select.select([reader], [], [], left)[0]:
+    said, ended, until = b"", False, time.monotonic() + LIMIT
+    while not ended and select.select([reader], [], [], max(0, until - time.monotonic()))[0]:
         part = os.read(reader, 65536)
-        if not part:
-            break
         said += part
-        # What it left running may hold the pipe open.
-        if part.endswith(b"\n"):
-            break
+        ended = not part or part.endswith(b"\n")
     os.close(reader)
+    # What it left running may hold the pipe open longer than it lives.
+    hung = not ended and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     for target in (-pid, pid):
         try:
             os.kill(target, signal.SIGKILL) if target > 0 else os.killpg(pid, signal.SIGKILL)
@@ -104,9 +147,7 @@ def one(name, facts):
     status = os.waitpid(pid, 0)[1]
     if said:
         return json.loads(said)
-    if os.WIFSIGNALED(status) and left > 0:
-        return None, f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
-    return None, "no answer"
+    return None, silent(module, status, hung)
 
 
 def run(names, facts, out):
@@ -124,7 +165,12 @@ def neighbour(names, facts):
     for name in names:
         module = load(name)
         if os.fork() == 0:
-            again = module.neighbour(facts)
+            try:
+                again = module.neighbour(facts)
+            except BaseException:
+                # Nobody shall wait for it.
+                os.kill(os.getppid(), signal.SIGTERM)
+                raise
             os.write(writer, b".")
             while True:
                 time.sleep(0.02 if again else 60)

@@ -97,6 +97,49 @@ def can_write(path, data=b""):
     return f"opened {path} for writing"
 
 
+def in_a_child(act):
+    """Does it in a new process without descriptors, waits, and fails as it did. What this one holds it holds all that
+    time: whoever comes back from a row of these had all of it at once."""
+    child = os.fork()
+    if child == 0:
+        code = 255
+        try:
+            os.closerange(0, os.sysconf("SC_OPEN_MAX"))
+            act()
+            code = 0
+        except MemoryError:
+            code = errno.ENOMEM
+        except OSError as error:
+            code = error.errno
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    if code == 255:
+        raise RuntimeError("a child broke")
+    if code:
+        raise OSError(code, os.strerror(code))
+
+
+def put_later(facts, kind, seconds=10):
+    """The path of a socket or a FIFO that the host puts into the read-only volume now, because it is asked to: a file
+    in the other volume is the question."""
+    question = f"{facts['project_inside']}/wanted-{os.urandom(8).hex()}"
+    path = f"{facts['read_only']}/{os.path.basename(question)}.{kind}"
+    try:
+        os.close(os.open(question, os.O_CREAT | os.O_WRONLY))
+        until = time.monotonic() + seconds
+        while not os.path.exists(path):
+            if time.monotonic() > until:
+                raise RuntimeError(f"the host put no {kind} into the volume")
+            time.sleep(0.02)
+        os.unlink(question)
+    except OSError as error:
+        raise RuntimeError(f"the host could not be asked: {error}") from None
+    return path
+
+
 def still_there(marker, seconds):
     """Whether a process of this machine has the marker among its arguments, for all of that time."""
     until = time.monotonic() + seconds

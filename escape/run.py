@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The escape suite: every known way out of a sandbox, tried in real ones.
 
-    escape/run.py [--docs] [--only TEXT] [--servers root,user,docker]
+    escape/run.py [--docs] [--only TEXT] [--servers root,user,user-plain,docker,browser]
 
 Each file in probes/ is one technique. It is tried from an interpreter, from a command and from a process in the
-background, in sandboxes of root's server, of an ordinary user's and of a container engine's; and outside of any sandbox,
-where it must succeed, so that none is blocked by being broken. Fails if one gets out that weaknesses.toml does not name.
+background, in sandboxes of root's server, of an ordinary user's with cgroups and without, of a container engine's, and
+where a browser is; and outside of any sandbox, where it must succeed, so that none is blocked by being broken. Fails if
+one gets out that weaknesses.toml does not name.
 Needs root. The engine is started for this and ended; where it cannot run, that is said and the rest goes on.
 
 BELLJAR names the binary (default: target/release/belljar). Templates are those of BELLJAR_HOME, by default this
@@ -13,16 +14,13 @@ machine's own.
 """
 
 import argparse
-import functools
 import importlib.util
-import itertools
 import json
 import os
 import platform
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import tomllib
@@ -31,24 +29,20 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path[:0] = [str(HERE), str(ROOT / "tests")]
+sys.path.insert(0, str(HERE))
 
-import dockerd  # noqa: E402
-import host as outside  # noqa: E402
-import naive_proxy  # noqa: E402
+import browser  # noqa: E402
+import needs  # noqa: E402
 import table  # noqa: E402
 from host import Host, Refusal, canaries, through, without  # noqa: E402
+from server import BELLJAR, NoEngine, NotHere, Server  # noqa: E402
 
-BELLJAR = Path(os.environ.get("BELLJAR") or ROOT / "target/release/belljar").resolve()
 PAGE = ROOT / "docs/security.md"
-EVERY_SERVER = "root,user,docker"
-SERVERS = itertools.count(1)
+EVERY_SERVER = "root,user,user-plain,docker,browser"
+NETWORKS = ("allowlist", "open")
 WAYS = ("interpreter", "command", "background")
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-    "io.modelcontextprotocol/clientInfo": {"name": "escape", "version": "1"},
-}
+# What a browser's filter allows to begin with, and what in namespaces of its own, over which it has every capability.
+BROWSER_WAYS = {"browser": False, "browser's own namespaces": True}
 
 
 def load_probes(only):
@@ -60,131 +54,6 @@ def load_probes(only):
             spec.loader.exec_module(probes[path.stem])
     # What uses up a sandbox comes last.
     return dict(sorted(probes.items(), key=lambda item: item[1].CLASS == "resources"))
-
-
-def templates():
-    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return Path(os.environ.get("BELLJAR_HOME") or os.path.join(data, "belljar")) / "templates"
-
-
-# Enters cgroups, then becomes an ordinary user.
-BECOME = """while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 1; shift; done; shift; id=$1; shift
-exec setpriv --reuid "$id" --regid "$id" --clear-groups "$@\""""
-
-
-# Names that probes of the network ask for, on this machine alone and for this server alone.
-WITH_NAMES = ["unshare", "-m", "sh", "-euc", 'mount --bind "$1" /etc/hosts; shift; exec "$@"', "sh"]
-
-
-def delegated():
-    """Cgroups that are an ordinary user's, as the hardening guide wants them: a user's whole session manager would
-    make them with `Delegate=yes`. Empty where this machine has only the newer kind, which that alone can hand over."""
-    made, number = [], next(SERVERS)
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if not {"memory", "cpu", "pids", "cpuacct"} & set(controllers.split(",")):
-            continue
-        directory = Path("/sys/fs/cgroup", controllers, path.lstrip("/"), f"belljar-escape-{os.getpid()}-{number}")
-        directory.mkdir()
-        for owned in (directory, directory / "cgroup.procs", directory / "tasks"):
-            os.chown(owned, outside.NOBODY, outside.NOBODY)
-        made.append(str(directory))
-    return made
-
-
-@functools.cache
-def ordinary_home():
-    made = subprocess.run([ROOT / "scripts/ordinary-home.sh", BELLJAR], stdout=subprocess.PIPE, text=True)
-    if made.returncode:
-        raise SystemExit(made.returncode)
-    return made.stdout.strip()
-
-
-class Server:
-    """`belljar mcp` with a home of its own, in a working directory; or with less than it needs."""
-
-    def __init__(self, host, user, directory="/", lacking=(), settings=()):
-        self.temporary, self.cgroups, program, path = None, [], [BELLJAR], os.environ["PATH"]
-        self.engine = dockerd.Engine("THE ESCAPES FROM CONTAINERS") if user == "docker" else None
-        if user != "user":
-            self.temporary = tempfile.TemporaryDirectory(prefix="belljar-escape-root-")
-            self.home = self.temporary.name
-            Path(self.home, "templates").symlink_to(templates())
-        else:
-            self.home = ordinary_home()
-            path = "/usr/local/bin:/usr/bin:/bin"
-            self.cgroups = delegated()
-            program = ["sh", "-c", BECOME, "sh", *self.cgroups, "--", str(outside.NOBODY), f"{self.home}/bin/belljar"]
-        limits = {"LIMITS_MEMORY": f"{outside.MEMORY}b", "LIMITS_WORKSPACE": f"{outside.WORKSPACE}b",
-                  "LIMITS_TMP": f"{outside.WORKSPACE}b", "LIMITS_PROCESSES": outside.PROCESSES,
-                  "FLAVORS_SMALL": f"2:{outside.MEMORY}b", "FLAVORS_MEDIUM": f"2:{outside.MEMORY}b"}
-        environment = {f"BELLJAR_{name}": str(value) for name, value in limits.items()} | dict(settings)
-        environment |= {"PATH": path, "HOME": self.home, "BELLJAR_HOME": self.home,
-                        "BELLJAR_TOOLSETS": "contexts,sessions,sandbox,network", "API_KEY": host.facts["secret"],
-                        "BELLJAR_VOLUMES": f"suite={host.suite},offered={host.shared},project={host.project}:rw",
-                        "BELLJAR_POOL_SIZE": "1", "BELLJAR_NETWORK_MAX": "allowlist", "BELLJAR_NETWORK_PRIVATE": ",".join(
-                            f"{name}:{host.facts['site_port']}" for name in naive_proxy.ADDRESSES)}
-        if directory != "/":
-            # It would hide what a file in that directory says.
-            del environment["BELLJAR_TOOLSETS"]
-        if self.engine:
-            environment |= {"BELLJAR_BACKEND": "docker", "BELLJAR_DOCKER_HOST": self.engine.host}
-        self.log = tempfile.TemporaryFile(dir=host.directory)
-        before = lacking or [*WITH_NAMES, host.hosts]
-        self.process = subprocess.Popen([*before, *program, "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=self.log, cwd=directory, env=environment, bufsize=0)
-        self.ids = itertools.count(1)
-
-    def request(self, method, params):
-        number = next(self.ids)
-        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": META}}
-        self.process.stdin.write(json.dumps(message).encode() + b"\n")
-        while line := self.process.stdout.readline():
-            answer = json.loads(line)
-            if answer.get("id") == number:
-                return answer
-        self.log.seek(0)
-        raise SystemExit(f"the server ended:\n{self.log.read().decode(errors='replace')}")
-
-    def call(self, tool, **arguments):
-        """A tool's result as text, and as data."""
-        answer = self.request("tools/call", {"name": tool, "arguments": arguments})
-        if "error" in answer:
-            raise Refusal(answer["error"]["message"])
-        result = answer["result"]
-        text = " ".join(part.get("text", "") for part in result["content"])
-        if result.get("isError") and "structuredContent" not in result:
-            try:
-                raise Refusal(json.loads(text)["code"], text)
-            except (ValueError, KeyError):
-                raise Refusal(text) from None
-        return text, result.get("structuredContent", {})
-
-    def networked(self, facts):
-        """A sandbox that may reach one host, although the operator would allow those of the secret too: nothing but its
-        own list keeps it from them."""
-        sandbox = self.call("sandbox_create")[1]["sandbox_id"]
-        allow = [f"{facts['allowed']}:{facts['site_port']}"]
-        self.call("sandbox_network", sandbox_id=sandbox, network="allowlist", allow=allow)
-        return sandbox
-
-    def close(self):
-        self.process.stdin.close()
-        try:
-            self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process.stdout.close()
-        self.log.close()
-        if self.engine:
-            self.engine.close()
-        if self.temporary:
-            self.temporary.cleanup()
-        for top in self.cgroups:
-            # A server that could make no sandbox may leave the cgroup that was to hold them.
-            for directory, _, _ in os.walk(top, topdown=False):
-                os.rmdir(directory)
 
 
 INSIDE = "/volumes/suite/inside.py"
@@ -215,6 +84,26 @@ def from_background(server, order, sandbox):
     while started["status"] == "running":
         started = server.call("execute_command", session_id=session, process_id=process, wait=10)[1]
     return lines(server.call("execute_command", session_id=session, command="cat", args=[done])[1]["stdout"])
+
+
+def from_browser(server, order):
+    """From where Chromium would run, by the stand-in for it."""
+    sandbox = server.call("sandbox_create")[1]["sandbox_id"]
+
+    def run(script, *arguments):
+        arguments = ["-c", script, "sh", *arguments]
+        return server.call("execute_command", session_id=sandbox, command="sh", args=arguments, timeout=600)[1]["stdout"]
+    run(f'printf %s "$1" > {browser.ORDER}', order)
+    try:
+        server.call("browser_goto", sandbox_id=sandbox, url="about:blank")
+    except Refusal as refused:
+        # It does not answer as a browser does. Whoever was never asked did not start either.
+        if not run(f"ls {browser.ORDER}-taken"):
+            raise SystemExit(f"the stand-in for a browser did not start: {refused.said}") from None
+    said = run(f"while [ ! -e {browser.RESULTS} ] && [ ! -s {browser.RESULTS}-said ]; do sleep 0.2; done; cat {browser.RESULTS}*")
+    if not lines(said):
+        raise SystemExit(f"the stand-in for a browser: {said}")
+    return lines(said)
 
 
 def work_in(host, user, directory):
@@ -272,6 +161,20 @@ def through_weakened(host, user, probes, facts):
             server.close()
 
 
+def networks(probe):
+    """The networks that it runs with, of which "" is none."""
+    return getattr(probe, "NETWORK", "").split(", ")
+
+
+def ways(user, probe):
+    """From where it is tried in one server's sandboxes."""
+    if user == "browser":
+        return BROWSER_WAYS if not hasattr(probe, "TOOL") and not hasattr(probe, "NETWORK") else ()
+    if hasattr(probe, "TOOL"):
+        return ("tools",)
+    return [f"{way}, {network}".removesuffix(", ") for way in WAYS for network in networks(probe)]
+
+
 def attack(host, user, probes):
     """probe → way → result, in sandboxes of one server."""
     facts = {**host.facts, "work": "/workspace", "tmp": "/tmp", "read_only": "/volumes/offered", "patience": 60,
@@ -283,10 +186,11 @@ def attack(host, user, probes):
     tools = {name: probe for name, probe in probes.items() if hasattr(probe, "TOOL") and name not in weakened}
     neighbours = [name for name, probe in inner.items() if hasattr(probe, "neighbour")]
     host.order(f"{user}-beside", [], facts, neighbours)
-    networked = [name for name, probe in inner.items() if hasattr(probe, "NETWORK")]
-    host.order(user, [name for name in inner if name not in networked], facts)
-    host.order(f"{user}-networked", networked, facts)
-    order, beside, outward = (f"/volumes/suite/{user}{what}.json" for what in ("", "-beside", "-networked"))
+    for network in ("", *NETWORKS):
+        names = [name for name, probe in inner.items() if network in networks(probe)]
+        host.order(f"{user}-{network}", names, facts)
+    host.order(f"{user}-nested", [name for name, probe in inner.items() if "" in networks(probe)], facts | {"nested": True})
+    order, beside, nested = (f"/volumes/suite/{user}-{what}.json" for what in ("", "beside", "nested"))
     server, found = Server(host, user), {name: {} for name in probes}
     try:
         waiting = server.call("execute_command", command="python3", args=[INSIDE, "neighbour", beside], background=True)[1]
@@ -295,12 +199,19 @@ def attack(host, user, probes):
             more = server.call("execute_command", session_id=waiting["session_id"], process_id=waiting["process_id"], wait=10)[1]
             said += more["stdout"]
             assert more["status"] == "running", more
+        if user == "browser":
+            for way, is_nested in BROWSER_WAYS.items():
+                for result in from_browser(server, nested if is_nested else order):
+                    found[result["probe"]][way] = result
+            return found
         for way, run in zip(WAYS, (from_interpreter, from_command, from_background)):
-            results = run(server, order, None)
-            if networked:
-                results += run(server, outward, server.networked(facts))
-            for result in results:
+            for result in run(server, order, None):
                 found[result["probe"]][way] = result
+            for network in sorted({network for probe in inner.values() for network in networks(probe)} - {""}):
+                outward = f"/volumes/suite/{user}-{network}.json"
+                for result in run(server, outward, server.networked(facts, network)):
+                    found[result["probe"]][f"{way}, {network}"] = result
+        host.empty_project()
         for result in through_tools(host, user, server, tools, facts):
             found[result["probe"]]["tools"] = result
     finally:
@@ -314,12 +225,11 @@ def judge(probes, canary, attacked, weaknesses):
     """What is wrong, as lines."""
     wrong = []
     for name, probe in probes.items():
-        if not canary[name]["escaped"] and not getattr(probe, "NEEDS", None):
+        if not canary[name]["escaped"] and not canary[name]["lacks"]:
             wrong.append(f"{name}: the canary did not succeed outside ({canary[name]['answer']}), so the probe proves nothing")
         for user, found in attacked.items():
-            ways = ("tools",) if hasattr(probe, "TOOL") else WAYS
             known = user in weaknesses.get(name, {}).get("servers", ())
-            for way in ways:
+            for way in ways(user, probe):
                 result = found[name].get(way)
                 if result is None:
                     wrong.append(f"{name}: no result from the {way} of {user}'s sandbox")
@@ -328,7 +238,7 @@ def judge(probes, canary, attacked, weaknesses):
                 elif (result["answer"] or "").startswith("BROKEN"):
                     wrong.append(f"{name}: from the {way} of {user}'s sandbox: {result['answer']}")
             varies = weaknesses.get(name, {}).get("varies")
-            if known and not varies and not any(found[name].get(way, {}).get("escaped") for way in ways):
+            if known and not varies and not any(result["escaped"] for result in found[name].values()):
                 wrong.append(f"{name}: blocked in {user}'s sandbox, so weaknesses.toml need not name it any more")
     return wrong
 
@@ -357,22 +267,30 @@ def main():
     if not BELLJAR.is_file():
         print(f"there is no server at {BELLJAR}: run `make build` first", file=sys.stderr)
         return 1
+    if subprocess.run([sys.executable, HERE / "test_suite.py"]).returncode:
+        return 1
     probes = load_probes(arguments.only)
     weaknesses = tomllib.loads((HERE / "weaknesses.toml").read_text())
     attacked = {}
     with Host() as host:
         began = time.monotonic()
         canary = canaries(host, probes)
+        for name, probe in probes.items():
+            canary[name]["lacks"] = needs.lacks(probe)
         print(f"outside: {sum(bool(c['escaped']) for c in canary.values())} of {len(probes)} succeed, "
               f"{time.monotonic() - began:.0f} s", flush=True)
         for user in arguments.servers.split(","):
             began = time.monotonic()
             try:
                 attacked[user] = attack(host, user, probes)
-            except dockerd.NoEngine:
+            except NotHere as why:
+                print(why)
                 continue
-            out = sum(any(r["escaped"] for r in ways.values()) for ways in attacked[user].values())
-            print(f"{user}: {len(probes) - out} of {len(probes)} blocked, {time.monotonic() - began:.0f} s", flush=True)
+            except NoEngine:
+                continue
+            tried = [found.values() for found in attacked[user].values() if found]
+            out = sum(any(result["escaped"] for result in results) for results in tried)
+            print(f"{user}: {len(tried) - out} of {len(tried)} blocked, {time.monotonic() - began:.0f} s", flush=True)
     wrong = judge(probes, canary, attacked, weaknesses)
     print(table.for_terminal(probes, canary, attacked, weaknesses))
     if whole and not arguments.docs:

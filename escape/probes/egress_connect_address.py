@@ -5,7 +5,7 @@ from lib import by_tunnel, get_within
 CLASS = "allow-list"
 INCIDENT = "proxies that compared names, and tunnelled to any address"
 BLOCKED_BY = "allow-list, which holds for tunnels and addresses too"
-NETWORK = "allowlist"
+NETWORK = "allowlist, open"
 
 
 def attempt(facts):

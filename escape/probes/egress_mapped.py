@@ -5,7 +5,7 @@ from lib import by_proxy, get
 CLASS = "allow-list"
 INCIDENT = "an IPv4-mapped address passed a domain allow-list"
 BLOCKED_BY = "unusual forms of addresses are refused, and private addresses whatever their form"
-NETWORK = "allowlist"
+NETWORK = "allowlist, open"
 
 
 def attempt(facts):

@@ -5,7 +5,7 @@ from lib import by_proxy, get
 CLASS = "allow-list"
 INCIDENT = "filters for private addresses that did not know 64:ff9b::/96"
 BLOCKED_BY = "unusual forms of addresses are refused, and private addresses whatever their form"
-NETWORK = "allowlist"
+NETWORK = "allowlist, open"
 
 
 def attempt(facts):

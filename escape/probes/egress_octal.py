@@ -5,7 +5,7 @@ from lib import by_proxy, get
 CLASS = "allow-list"
 INCIDENT = "CVE-2021-29921: leading zeros, read as decimal by one and as octal by another"
 BLOCKED_BY = "unusual forms of addresses are refused, and private addresses whatever their form"
-NETWORK = "allowlist"
+NETWORK = "allowlist, open"
 
 
 def attempt(facts):

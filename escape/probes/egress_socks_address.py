@@ -5,7 +5,7 @@ from lib import by_socks
 CLASS = "allow-list"
 INCIDENT = "proxies that compared names, and had none to compare"
 BLOCKED_BY = "allow-list, which holds for addresses too"
-NETWORK = "allowlist"
+NETWORK = "allowlist, open"
 
 
 def attempt(facts):

@@ -1,17 +1,26 @@
-"""Opens a disk of the host."""
+"""Reads a disk of the host."""
 
 import os
 import stat
 
-from lib import can_open
+from lib import read_all
 
 CLASS = "file system"
 INCIDENT = "privileged containers, by design"
 BLOCKED_BY = "root directory, which has six devices"
-NEEDS = "a disk in /dev"
+NEEDS = "/dev/loop-control"
+PLANT = "disk"
 
 
 def attempt(facts):
+    refused = None
     for name in sorted(os.listdir("/dev")):
-        if name.startswith(("sd", "vd", "nvme", "xvd")) and stat.S_ISBLK(os.stat(f"/dev/{name}").st_mode):
-            return can_open(f"/dev/{name}")
+        path = f"/dev/{name}"
+        if stat.S_ISBLK(os.lstat(path).st_mode):
+            try:
+                if read_all(path, 512):
+                    return f"read from {path}"
+            except OSError as error:
+                refused = error
+    if refused:
+        raise refused

@@ -4,8 +4,10 @@ from lib import can_write
 
 CLASS = "/proc"
 INCIDENT = "binfmt_misc is shared unless it is namespaced"
-BLOCKED_BY = "user namespace"
-NEEDS = "binfmt_misc mounted in /proc"
+BLOCKED_BY = "a /proc of its own, in which it is not mounted"
+NEEDS = "binfmt_misc"
+OUTSIDE = "namespace"
+PLANT = "binfmt_misc"
 
 
 def attempt(facts):

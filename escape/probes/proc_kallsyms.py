@@ -3,7 +3,7 @@
 CLASS = "/proc"
 INCIDENT = "every kernel exploit needs them"
 BLOCKED_BY = "user namespace"
-NEEDS = "/proc/kallsyms"
+NEEDS = "kernel addresses that root may read"
 
 
 def attempt(facts):

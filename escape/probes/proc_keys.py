@@ -4,6 +4,7 @@ CLASS = "/proc"
 INCIDENT = "keys of other containers of the same user"
 BLOCKED_BY = "user namespace"
 NEEDS = "/proc/keys"
+PLANT = "key"
 
 
 def attempt(facts):

@@ -1,12 +1,17 @@
-"""Names the program that loads modules."""
+"""Names a program that the kernel starts: to load modules, or to power off."""
 
 from lib import can_write
 
 CLASS = "/proc"
 INCIDENT = "the last step of most kernel exploits"
 BLOCKED_BY = "user namespace"
-NEEDS = "loadable modules"
 
 
 def attempt(facts):
-    return can_write("/proc/sys/kernel/modprobe")
+    refused = None
+    for name in ("modprobe", "poweroff_cmd"):
+        try:
+            return can_write(f"/proc/sys/kernel/{name}")
+        except OSError as error:
+            refused = error
+    raise refused
