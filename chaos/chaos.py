@@ -18,7 +18,9 @@ import sys
 import time
 import traceback
 
-import network_faults  # noqa: F401 — registers its own
+import audit_faults  # noqa: F401 — registers its own
+import network_faults  # noqa: F401
+import state_faults  # noqa: F401
 from faults import FAULTS
 from world import BELLJAR, World
 

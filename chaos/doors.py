@@ -30,6 +30,7 @@ class Http:
         self.serve, self.token, self.era = serve, token, era
         self.last = None
         self.client = None
+        self.heard = lambda tool, arguments: None
 
     def connected(self):
         if self.client is None:
@@ -41,9 +42,14 @@ class Http:
     def call(self, tool, /, **arguments):
         began = time.monotonic()
         try:
-            return self.connected().call(tool, limit=LIMIT, **arguments)
+            result = self.connected().call(tool, limit=LIMIT, **arguments)
         except TimeoutError:
             raise TooLong(f"{tool} was not answered within {time.monotonic() - began:.0f} s") from None
+        except Refused:
+            self.heard(tool, arguments)
+            raise
+        self.heard(tool, arguments)
+        return result
 
     def read(self, uri):
         return self.connected().request("resources/read", {"uri": uri})
@@ -57,6 +63,7 @@ class Serve:
     def __init__(self, home, arguments=(), env=None):
         self.home, self.arguments, self.env = home, arguments, env
         self.server = None
+        self.killed = lambda: None
 
     @property
     def pid(self):
@@ -82,6 +89,7 @@ class Serve:
 
     def kill(self):
         self.server.kill()
+        self.killed()
 
     def stop(self):
         return self.server.stop(90)
@@ -98,6 +106,7 @@ class Pipe:
     def __init__(self, home, arguments=(), env=None):
         self.home, self.arguments, self.env = home, arguments, env
         self.process = None
+        self.killed = lambda: None
 
     @property
     def pid(self):
@@ -163,6 +172,7 @@ class Pipe:
             self.process.kill()
         self.process.wait()
         self.process.stdin.close()
+        self.killed()
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -177,9 +187,11 @@ class Pipe:
 class PipeClient:
     def __init__(self, pipe):
         self.pipe, self.last = pipe, None
+        self.heard = lambda tool, arguments: None
 
     def call(self, tool, /, **arguments):
         result = self.pipe.request("tools/call", {"name": tool, "arguments": arguments})
+        self.heard(tool, arguments)
         if result.get("isError") and "structuredContent" not in result:
             raise Refused(json.loads(result["content"][0]["text"]))
         return result["structuredContent"]

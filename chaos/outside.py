@@ -183,3 +183,4 @@ class Insider:
 
     def end(self):
         self.client.call("sandbox_destroy", sandbox_id=self.id)
+        self.world.stopped.add(self.id)

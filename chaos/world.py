@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anatomy
 from anatomy import Home, Machine, wait_until
+from audit import AuditLog
 from doors import BELLJAR, DOWN, Failed, Http, Pipe, PipeClient, Refused, Serve
 from model import Context, Violation
 from outside import Outside
@@ -34,12 +35,15 @@ class World:
         self.home.logs = Path(tempfile.mkdtemp(prefix="belljar-chaos-log-"))
         self.machine = Machine(self.home)
         self.contexts, self.counter = [], 0
+        # Contexts whose end was acknowledged, and those whose end was not.
+        self.stopped, self.abandoned = set(), []
         self.tokens, self.revoked = {}, []
         self.ahead = self.directory / "ahead"
-        self.outside = Outside()
+        self.outside, self.audit = Outside(), AuditLog(self.home)
         env = self.clock() if door == "serve" else None
         arguments = ("--log", "info,rmcp=error", "--toolsets", "contexts,sessions,sandbox,network", "--network-max", "open",
-                     "--network-private", f"localhost:{self.outside.port},localhost:{self.outside.closed}")
+                     "--network-private", f"localhost:{self.outside.port},localhost:{self.outside.closed}",
+                     *self.audit.arguments)
         if door == "serve":
             self.token("ann")
             self.door = Serve(self.home, arguments, env)
@@ -47,6 +51,9 @@ class World:
         else:
             self.door = Pipe(self.home, arguments, env)
             self.clients = [PipeClient(self.door)]
+        self.door.killed = self.audit.killed
+        for client in self.clients:
+            client.heard = self.audit.heard
         self.start()
 
     def clock(self):
@@ -87,11 +94,15 @@ class World:
     def stop_context(self, context):
         self.contexts.remove(context)
         try:
-            self.client.call("stop_context", context_id=context.id)
+            self.end(context.id)
         except (Refused, Failed, *DOWN) as error:
             self.last = error
             # It may be there or not; either way it is nobody's concern, but it takes a place.
-            self.abandoned = getattr(self, "abandoned", []) + [context.id]
+            self.abandoned.append(context.id)
+
+    def end(self, id):
+        self.client.call("stop_context", context_id=id)
+        self.stopped.add(id)
 
     def some_context(self, language=None):
         fitting = [context for context in self.contexts if language in (None, context.language)]
@@ -154,6 +165,7 @@ class World:
         self.check_contexts()
         self.check_tokens()
         self.check_listing()
+        self.audit.check()
         problems = []
         if not wait_until(lambda: not problems.clear() and not problems.extend(self.leaks()) and not problems, HEALS):
             raise Violation(f"left behind: {problems}\n{self.door.log()}")
@@ -183,20 +195,20 @@ class World:
     def check_listing(self):
         """Contexts that were made are there, and those that were stopped are not."""
         listed = {item["context_id"] for item in self.client.call("list_contexts")["contexts"]}
-        for id in getattr(self, "abandoned", [])[:]:
-            if id in listed:
-                try:
-                    self.client.call("stop_context", context_id=id)
-                except Refused:
-                    pass
-            self.abandoned.remove(id)
+        if back := listed & self.stopped:
+            raise Violation(f"contexts whose end was acknowledged are there again: {back}\n{self.door.log()}")
         own = {context.id for context in self.contexts}
         if missing := own - listed:
             raise Violation(f"contexts are not listed: {missing}")
-        if surplus := listed - own:
-            # Made for a client that did not hear of it: it could find it here, as we do.
-            for id in surplus:
-                self.client.call("stop_context", context_id=id)
+        # Abandoned, or made for a client that did not hear of it: it could find it here, as we do.
+        for id in listed - own:
+            try:
+                self.end(id)
+            except Refused:
+                # Its end was asked for before, and came just now.
+                if id not in self.abandoned:
+                    raise
+        self.abandoned.clear()
 
     def check_tokens(self):
         if not self.tokens:
@@ -248,7 +260,7 @@ class World:
     def forget_contexts(self):
         """The server that had them is gone, and said that they would go with it."""
         self.contexts.clear()
-        self.abandoned = []
+        self.abandoned.clear()
 
     def assert_nothing_left(self, tree):
         if not wait_until(lambda: not self.home.left(tree), 30):
@@ -261,6 +273,7 @@ class World:
             if self.door.is_up() and (code := self.door.stop()) != 0:
                 raise Violation(f"exit code {code}\n{self.door.log()}")
             self.assert_nothing_left(tree)
+            self.audit.check()
         finally:
             self.remove()
 
@@ -272,6 +285,7 @@ class World:
                 anatomy.kill(pid)
             wait_until(lambda: not any(not anatomy.is_gone(pid) for pid in tree), 10)
         self.outside.close()
+        self.audit.remove()
         if self.mounted:
             subprocess.run(["umount", "-l", self.directory], check=False)
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -68,7 +68,8 @@ test("the audit log, for the operator, with what became of it", async () => {
   assert.equal(await page.locator("main img").count(), 0);
   await pictures(page, "audit");
   await page.getByLabel("Filter").fill("create_context");
-  await until((count) => count === 1, () => page.locator("tbody tr").count());
+  // That it began, and that it is over.
+  await until((count) => count === 2, () => page.locator("tbody tr").count());
 
   const log = readFileSync(server.audit, "utf8");
   writeFileSync(server.audit, log.replace("create_context", "delete_context"));

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    audit,
     observe::{self, Door, Outcome, Start, TraceParent},
     offers::{Offer, Offers},
 };
@@ -79,6 +80,9 @@ impl Broker for OnBehalf {
     }
 
     async fn call(&self, name: &str, arguments: &[u8]) -> Result<Vec<u8>, String> {
+        if let Some(refusal) = audit::log().and_then(audit::Audit::refusal) {
+            return Err(refusal);
+        }
         let arguments: JsonObject = serde_json::from_slice(arguments)
             .map_err(|error| format!("The arguments are no JSON object: {error}"))?;
         let (exposed, offer) = match find(&self.offers, name).await {
@@ -93,7 +97,7 @@ impl Broker for OnBehalf {
             Some(Offer::Upstream(_)) => observe::Tool::Upstream(&exposed),
             None => observe::Tool::Unknown(name),
         };
-        let record = observe::Call::begin(Start {
+        let mut record = observe::Call::begin(Start {
             caller: self.caller.as_str(),
             door: Door::Code,
             method: "tools/call",
@@ -102,6 +106,9 @@ impl Broker for OnBehalf {
             request: None,
             trace: self.trace.as_deref().and_then(|parent| TraceParent::parse(parent, None)),
         });
+        if let Some(log) = audit::log() {
+            record.announce(log, Some(&serde_json::to_vec(&arguments).unwrap_or_default()));
+        }
         let Some(offer) = &offer else {
             record.finish(Outcome::Rpc(-32602));
             return Err(format!("There is no tool {name}; {}", known(&self.offers).await));

@@ -5,7 +5,6 @@ use std::{
     collections::HashMap,
     fmt::Debug,
     sync::{PoisonError, atomic::Ordering},
-    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -22,15 +21,12 @@ use tracing_subscriber::{
 
 use super::{Audit, Fields, MAX_WAITING};
 
-/// Where the proxy reports.
+/// Where the proxy reports. It reports a bounded number for each sandbox, and sums of what goes beyond.
 const TARGET: &str = "belljar::egress";
-/// Refused connections without a byte that get a record each, for one sandbox in one second. A program can cause any
-/// number of them, so the rest is counted only.
-const REFUSED: u64 = 20;
 /// Characters of one text. All of them come from programs and from callers.
 const MAX_TEXT: usize = 300;
 
-/// A connection that is over, or that never began.
+/// A connection that is over, or that never began; or several that were added up.
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
     /// The sandbox's id and, after a space, its caller.
@@ -38,6 +34,8 @@ pub(crate) struct Connection {
     outcome: String,
     bytes_out: u64,
     bytes_in: u64,
+    /// How many were added up.
+    omitted: Option<u64>,
     fields: Fields,
 }
 
@@ -91,6 +89,8 @@ impl Visit for Connection {
         match field.name() {
             "sent" => self.bytes_out = value,
             "received" => self.bytes_in = value,
+            "omitted" => self.omitted = Some(value),
+            "refused" => drop(self.fields.insert("refused".into(), value.into())),
             _ => {}
         }
     }
@@ -116,27 +116,20 @@ impl Visit for Connection {
     }
 }
 
-/// What got no record of its own, by owner.
+/// What got no record of its own because the disk is behind, by owner.
 #[derive(Default)]
-pub(super) struct Omitted {
-    since: Option<Instant>,
-    owners: HashMap<String, Count>,
-}
+pub(super) struct Omitted(HashMap<String, Count>);
 
 #[derive(Default)]
 struct Count {
-    recorded: u64,
     omitted: u64,
     bytes_out: u64,
     bytes_in: u64,
 }
 
 impl Omitted {
-    /// Begins another second. What was counted in the last one is told.
     fn told(&mut self) -> Vec<Value> {
-        self.since = Some(Instant::now());
-        let counted = self.owners.drain().filter(|(_, count)| count.omitted > 0);
-        let told = counted.map(|(owner, count)| {
+        let told = self.0.drain().map(|(owner, count)| {
             let (sandbox, caller) = parts(&owner);
             json!({
                 "event": "connection", "caller": caller, "sandbox": sandbox, "outcome": "omitted",
@@ -149,27 +142,19 @@ impl Omitted {
 
 impl Audit {
     pub(super) fn connection(&self, connection: Connection) {
-        // Programs must not be able to fill the queue of calls.
-        let behind = self.state.waiting.load(Ordering::Relaxed) > MAX_WAITING / 2;
+        let Connection { owner, outcome, bytes_out, bytes_in, omitted: added_up, mut fields } = connection;
         let mut omitted = self.omitted.lock().unwrap_or_else(PoisonError::into_inner);
-        let over = omitted.since.is_none_or(|since| since.elapsed() >= Duration::from_secs(1));
-        let told = if over && !behind { omitted.told() } else { Vec::new() };
-        let Connection { owner, outcome, bytes_out, bytes_in, mut fields } = connection;
-        let count = omitted.owners.entry(owner.clone()).or_default();
-        let came_to_nothing = outcome == "refused" && bytes_out == 0 && bytes_in == 0;
-        let counted_only = behind || (came_to_nothing && count.recorded >= REFUSED);
-        if counted_only {
-            count.omitted += 1;
+        // Programs must not be able to fill the queue of calls.
+        if self.state.waiting.load(Ordering::Relaxed) > MAX_WAITING / 2 {
+            let count = omitted.0.entry(owner).or_default();
+            count.omitted += added_up.unwrap_or(1);
             count.bytes_out = count.bytes_out.saturating_add(bytes_out);
             count.bytes_in = count.bytes_in.saturating_add(bytes_in);
-        } else if came_to_nothing {
-            count.recorded += 1;
-        }
-        drop(omitted);
-        told.into_iter().for_each(|count| self.write(count));
-        if counted_only {
             return;
         }
+        let told = omitted.told();
+        drop(omitted);
+        told.into_iter().for_each(|count| self.write(count));
         let (sandbox, caller) = parts(&owner);
         let about = [
             ("event", Value::from("connection")),
@@ -180,6 +165,7 @@ impl Audit {
             ("bytes_in", bytes_in.into()),
         ];
         fields.extend(about.map(|(name, value)| (name.to_owned(), value)));
+        fields.extend(added_up.map(|count| ("omitted".to_owned(), count.into())));
         self.write(Value::Object(fields));
     }
 
@@ -304,34 +290,38 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_refusals_is_counted_and_hides_nothing_that_carried_bytes() {
-        let flood = 10 * REFUSED;
+    fn what_was_added_up_is_a_line_with_its_number_and_sums() {
         let connections = reported(|| {
-            (0..flood).for_each(|_| refuse("ctx-1 ann of accounts", "b.test:80"));
-            report("a.test:443", 99, &[]);
-            refuse("ctx-2 bob", "b.test:80");
+            tracing::info!(
+                target: "belljar::egress", owner = "ctx-1 ann of accounts", to = "a.test:443", omitted = 960u64,
+                refused = 3u64, sent = 5000u64, received = 7u64, secrets = ?["KEY"], "omitted"
+            );
         });
         let lines =
             audited(|audit| connections.into_iter().for_each(|connection| audit.connection(connection)));
-        let with = |outcome: &str, sandbox: &str| {
-            let wanted = |line: &&chain::Record| {
-                line.fields["outcome"] == outcome && line.fields["sandbox"] == sandbox
-            };
-            lines.iter().filter(wanted).map(|line| &line.fields).collect::<Vec<_>>()
-        };
-        assert_eq!(with("allowed", "ctx-1")[0]["bytes_out"], 99);
-        assert_eq!(with("refused", "ctx-2").len(), 1);
-        let told = with("refused", "ctx-1").len() as u64;
-        let omitted: u64 =
-            with("omitted", "ctx-1").iter().map(|line| line["omitted"].as_u64().unwrap()).sum();
-        assert!(told >= REFUSED && omitted > 0 && told + omitted == flood, "{told} {omitted}");
+        let mut fields = lines[0].fields.clone();
+        fields.retain(|name, _| !["time", "server"].contains(&name.as_str()));
+        assert_eq!(
+            Value::Object(fields),
+            json!({
+                "event": "connection", "caller": "ann of accounts", "sandbox": "ctx-1", "to": "a.test:443",
+                "outcome": "omitted", "omitted": 960, "refused": 3, "bytes_out": 5000, "bytes_in": 7,
+                "secrets": "[\"KEY\"]",
+            })
+        );
     }
 
     #[test]
     fn programs_do_not_keep_callers_from_their_calls() {
         let lines = audited(|audit| {
             let before = audit.state.waiting.swap(MAX_WAITING / 2 + 1, Ordering::Relaxed);
-            let connections = reported(|| report("a.test:443", 5, &[]));
+            let connections = reported(|| {
+                report("a.test:443", 5, &[]);
+                tracing::info!(
+                    target: "belljar::egress", owner = "ctx-1 ann of accounts", omitted = 40u64, sent = 2u64,
+                    received = 0u64, "omitted"
+                );
+            });
             connections.into_iter().for_each(|connection| audit.connection(connection));
             assert_eq!(audit.refusal(), None);
             audit.state.waiting.store(before, Ordering::Relaxed);
@@ -339,7 +329,7 @@ mod tests {
         let fields = &lines[0].fields;
         assert_eq!(
             (&fields["outcome"], &fields["omitted"], &fields["bytes_out"]),
-            (&json!("omitted"), &json!(1), &json!(5))
+            (&json!("omitted"), &json!(41), &json!(7))
         );
     }
 }

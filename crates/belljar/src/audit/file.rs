@@ -19,6 +19,8 @@ use super::chain::{self, Link, digest};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// No line of ours is longer, so the last one is found in this much.
 const LAST: u64 = 256 * 1024;
+/// Recorded by whoever finds a log without its head, so that to remove the head does not help.
+pub(super) const HEADLESS: &str = "headless";
 
 pub(crate) struct LogFile {
     path: PathBuf,
@@ -96,12 +98,8 @@ impl LogFile {
                 }
                 Err(error) => return Err(error.into()),
             }
-            let ours = self.file.metadata()?;
-            match fs::symlink_metadata(&self.path) {
-                Ok(named) if (named.dev(), named.ino()) == (ours.dev(), ours.ino()) => return Ok(()),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+            if is_same(&self.file, fs::symlink_metadata(&self.path))? {
+                return Ok(());
             }
             // Put aside by us, another server or a tool that rotates logs.
             self.file = create(&self.path)?;
@@ -112,6 +110,7 @@ impl LogFile {
     /// Where the chain stands. What has to be written first, if the last line is not whole, is added to `text`.
     fn last(&mut self, size: u64, text: &mut String) -> io::Result<Link> {
         let head = read_head(&self.path)?;
+        let has_head = head.is_some();
         self.file.seek(SeekFrom::Start(size.saturating_sub(LAST)))?;
         let mut end = Vec::new();
         (&self.file).take(LAST).read_to_end(&mut end)?;
@@ -125,27 +124,40 @@ impl LogFile {
         {
             last = Some(head);
         }
-        let last = last.unwrap_or_else(Link::genesis);
-        if torn.is_empty() {
-            return Ok(last);
+        let mut last = last.unwrap_or_else(Link::genesis);
+        if !torn.is_empty() {
+            text.push('\n');
         }
-        text.push('\n');
-        if let Ok(record) = chain::open(torn)
-            && record.prev == last.hash
-        {
-            // Only its line break was missing.
-            return Ok(record.link);
+        let mut add = |last: &mut Link, fields| {
+            let (line, link) = chain::seal(last, &super::record("", fields));
+            text.push_str(&line);
+            text.push('\n');
+            *last = link;
+        };
+        if !torn.is_empty() {
+            match chain::open(torn) {
+                // Only its line break was missing.
+                Ok(record) if record.prev == last.hash => last = record.link,
+                _ => add(&mut last, torn_fields(torn.len(), &digest(torn))),
+            }
         }
-        let (line, link) = chain::seal(&last, &super::torn(torn.len(), &digest(torn)));
-        text.push_str(&line);
-        text.push('\n');
-        Ok(link)
+        if !has_head {
+            if size == 0 && parts(&self.path)?.len() <= 1 {
+                // Before the first record, so that there is never one without a head.
+                self.write_head(&last)?;
+            } else {
+                add(&mut last, json!({ "event": HEADLESS }));
+            }
+        }
+        Ok(last)
     }
 
     fn write_head(&self, link: &Link) -> io::Result<()> {
         let fresh = beside(&self.path, "head.new");
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
         file.write_all(link.text().as_bytes())?;
+        // An empty one after a power failure would look like somebody's work.
+        file.sync_data()?;
         fs::rename(&fresh, head_path(&self.path))
     }
 }
@@ -165,15 +177,21 @@ pub(super) fn head_path(path: &Path) -> PathBuf {
     beside(path, "head")
 }
 
-/// The last record that was written for certain.
+/// The last record that was written for certain; nothing if the head is gone, or is not what was written.
 pub(super) fn read_head(path: &Path) -> io::Result<Option<Link>> {
-    let path = head_path(path);
-    match fs::read_to_string(&path) {
-        Ok(text) => match Link::parse(&text) {
-            Some(link) => Ok(Some(link)),
-            None => Err(io::Error::other(format!("{} is not what was written there", path.display()))),
-        },
+    match fs::read(head_path(path)) {
+        Ok(text) => Ok(Link::parse(&String::from_utf8_lossy(&text))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether what has a name now is still this file.
+pub(super) fn is_same(file: &File, named: io::Result<fs::Metadata>) -> io::Result<bool> {
+    let ours = file.metadata()?;
+    match named {
+        Ok(named) => Ok((named.dev(), named.ino()) == (ours.dev(), ours.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -196,6 +214,6 @@ pub(crate) fn parts(path: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// What is written about a line that was never finished.
-pub(super) fn torn_fields(bytes: usize, sha256: &str) -> Value {
+fn torn_fields(bytes: usize, sha256: &str) -> Value {
     json!({ "event": "torn", "torn_bytes": bytes, "torn_sha256": sha256 })
 }

@@ -18,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
     thread,
@@ -86,6 +86,8 @@ pub(crate) struct Audit {
     state: Arc<State>,
     refusals: Mutex<Refusals>,
     omitted: Mutex<Omitted>,
+    /// Calls whose beginning was recorded.
+    begun: AtomicU64,
 }
 
 #[derive(Default)]
@@ -116,7 +118,7 @@ impl Audit {
         thread::Builder::new().name("audit".into()).spawn(move || write(&mut file, &messages, &theirs))?;
         let refusals = Refusals { since: Instant::now(), recorded: 0, omitted: 0 };
         let (refusals, omitted) = (Mutex::new(refusals), Mutex::default());
-        Ok(Self { path: path.to_owned(), server, queue, state, refusals, omitted })
+        Ok(Self { path: path.to_owned(), server, queue, state, refusals, omitted, begun: AtomicU64::new(0) })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -135,6 +137,11 @@ impl Audit {
             "No calls are accepted, because the audit log {} cannot be written: {why}. Once it can be, calls work again",
             self.path.display()
         ))
+    }
+
+    /// For the records of one call, which are told apart by it and by the server.
+    pub(crate) fn number(&self) -> u64 {
+        self.begun.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub(crate) fn write(&self, fields: Value) {
@@ -163,7 +170,7 @@ impl Audit {
         }));
     }
 
-    fn close(&self) -> Result<(), String> {
+    pub(crate) fn close(&self) -> Result<(), String> {
         let lost = |why: String| {
             format!("the last records of the audit log {} are lost: {why}", self.path.display())
         };
@@ -196,11 +203,6 @@ fn record(server: &str, fields: Value) -> Fields {
         record.extend(fields.into_iter().filter(|(_, value)| !value.is_null()));
     }
     record
-}
-
-/// About a line that was cut off.
-fn torn(bytes: usize, sha256: &str) -> Fields {
-    record("", file::torn_fields(bytes, sha256))
 }
 
 /// Takes what has come, writes it in one piece, and again.

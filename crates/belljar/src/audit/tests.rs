@@ -63,6 +63,95 @@ fn it_goes_on_in_a_new_file_when_one_is_full_or_moved_away() {
     assert_eq!(report.problems.len(), 1, "{report:?}");
 }
 
+/// Also when the part that is read is put aside meanwhile.
+#[test]
+fn a_check_keeps_nobody_from_writing() {
+    let (_directory, path) = path();
+    let mut file = append(&path, 400, 3);
+    let taken = verify::Snapshot::take(&path).unwrap();
+    let parts = file::parts(&path).unwrap().len();
+    for number in 4..8 {
+        file.append(&mut vec![action(number)]).unwrap();
+    }
+    assert!(file::parts(&path).unwrap().len() > parts);
+    let report = taken.check(&[]).unwrap();
+    assert!(report.intact && report.last == 3, "{report:?}");
+    assert_eq!((verified(&path).intact, verified(&path).last), (true, 7));
+}
+
+#[test]
+fn without_its_head_a_log_is_not_intact_nor_made_so_by_the_next_server() {
+    let removed = |head: &Path| fs::remove_file(head).unwrap();
+    let emptied = |head: &Path| fs::write(head, "").unwrap();
+    // With every record in the active file, and with all of them put aside.
+    for (damage, rotate) in [(removed as fn(&Path), 1 << 30), (emptied, 1 << 30), (removed, 1)] {
+        let (_directory, path) = path();
+        let head = file::head_path(&path);
+        append(&path, rotate, 3);
+        let last = file::parts(&path)
+            .unwrap()
+            .into_iter()
+            .filter(|part| fs::metadata(part).unwrap().len() > 0)
+            .max()
+            .unwrap();
+        let text = fs::read_to_string(&last).unwrap();
+        let whole = text.trim_end().rfind('\n').map_or(0, |at| at + 1);
+        fs::write(&last, &text[..whole]).unwrap();
+        assert!(verified(&path).problems[0].contains("the end of the log is missing"));
+        damage(&head);
+        let report = verified(&path);
+        assert!(!report.intact && report.problems[0].contains("audit.jsonl.head is gone"), "{report:?}");
+        append(&path, rotate, 2);
+        let report = verified(&path);
+        assert!(!report.intact, "{report:?}");
+        assert!(report.problems.iter().any(|what| what.contains("the head was gone")), "{report:?}");
+    }
+}
+
+#[test]
+fn a_link_to_a_log_is_read() {
+    let (directory, path) = path();
+    append(&path, 1 << 30, 2);
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert_eq!(verified(&link).records, 2);
+}
+
+#[test]
+fn nothing_at_all_is_no_intact_log() {
+    let (_directory, path) = path();
+    append(&path, 1 << 30, 1);
+    for file in [path.clone(), file::head_path(&path)] {
+        fs::remove_file(file).unwrap();
+    }
+    assert!(verified(&path).problems[0].contains("is not there"), "{:?}", verified(&path));
+}
+
+#[test]
+fn there_is_no_record_before_there_is_a_head() {
+    let (_directory, path) = path();
+    let mut file = LogFile::open(&path, 1 << 30).unwrap();
+    let obstacle = path.with_file_name("audit.jsonl.head.new");
+    fs::create_dir(&obstacle).unwrap();
+    let mut waiting = vec![action(1)];
+    assert!(file.append(&mut waiting).is_err());
+    assert_eq!(fs::read(&path).unwrap(), b"");
+    fs::remove_dir(&obstacle).unwrap();
+    file.append(&mut waiting).unwrap();
+    assert!(verified(&path).intact);
+}
+
+#[test]
+fn a_head_beside_a_file_that_is_named_counts() {
+    let (_directory, path) = path();
+    append(&path, 1 << 30, 2);
+    let named = || verify::files(std::slice::from_ref(&path), &[]).unwrap();
+    assert!(named().intact);
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, &text[..=text.find('\n').unwrap()]).unwrap();
+    assert!(!named().intact);
+}
+
 #[test]
 fn several_writers_make_one_chain() {
     let (_directory, path) = path();

@@ -25,7 +25,12 @@ pub(super) async fn request<T>(
     context: &RequestContext<RoleServer>,
     answer: impl Future<Output = Result<T, ErrorData>>,
 ) -> Result<T, ErrorData> {
-    let call = begin(caller, method, context, None, None)?;
+    let mut call = begin(caller, method, context, None, None)?;
+    if method == "resources/read"
+        && let Some(log) = audit::log()
+    {
+        call.announce(log, None);
+    }
     let answer = answer.await;
     call.finish(match &answer {
         Ok(_) => Outcome::Ok,
@@ -48,8 +53,8 @@ pub(super) fn tool_call(
     let arguments = request.arguments.as_ref();
     let sandbox = arguments.and_then(|given| SANDBOXES.iter().find_map(|name| given.get(*name)?.as_str()));
     let mut call = begin(caller, "tools/call", context, Some(tool), sandbox)?;
-    if audit::log().is_some() {
-        call.took(&serde_json::to_vec(&arguments).unwrap_or_default());
+    if let Some(log) = audit::log() {
+        call.announce(log, Some(&serde_json::to_vec(&arguments).unwrap_or_default()));
     }
     Ok(call)
 }

@@ -4,7 +4,7 @@
 use std::{borrow::Cow, time::Instant};
 
 use opentelemetry_sdk::trace::SdkTracer;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     Door, TraceParent,
@@ -93,6 +93,8 @@ pub(crate) struct Call {
     outcome: Outcome,
     /// For the audit log.
     passed: Passed,
+    /// In the audit log, if its beginning is a record too.
+    number: Option<u64>,
 }
 
 /// What went through a call, without what it was.
@@ -127,6 +129,7 @@ impl Call {
             began: Instant::now(),
             outcome: Outcome::Cancelled,
             passed: Passed::default(),
+            number: None,
         };
         call.span = tracer.map(|tracer| {
             let mut attributes = vec![("mcp.method.name", call.method.to_owned())];
@@ -155,9 +158,12 @@ impl Call {
         ours.or_else(|| self.trace.as_ref().map(|trace| trace.header().to_owned()))
     }
 
+    /// Of what has an effect, before it has one: whatever it does to the server, the audit log says that it began.
     /// Called only where there is an audit log.
-    pub(crate) fn took(&mut self, arguments: &[u8]) {
-        self.passed.arguments = Some((arguments.len(), audit::chain::digest(arguments)));
+    pub(crate) fn announce(&mut self, log: &audit::Audit, arguments: Option<&[u8]>) {
+        self.passed.arguments = arguments.map(|given| (given.len(), audit::chain::digest(given)));
+        self.number = Some(log.number());
+        log.write(self.record(json!({ "event": "begin" })));
     }
 
     /// Called only where there is an audit log.
@@ -167,13 +173,21 @@ impl Call {
     }
 
     fn audit(&self, log: &audit::Audit, milliseconds: f64, outcome: &str) {
+        log.write(self.record(json!({ "event": "call", "outcome": outcome, "ms": milliseconds })));
+    }
+
+    /// What is known of the call, after `fields`.
+    fn record(&self, mut fields: Value) -> Value {
         let (taken, digest) = self.passed.arguments.as_ref().map(|(size, hash)| (*size, hash)).unzip();
-        log.write(json!({
-            "event": "call", "caller": self.caller, "door": self.door.name(), "method": self.method,
+        let about = json!({
+            "call": self.number, "caller": self.caller, "door": self.door.name(), "method": self.method,
             "tool": self.tool, "sandbox": self.sandbox.as_ref().or(self.passed.made.as_ref()),
-            "request": self.request, "outcome": outcome, "ms": milliseconds,
-            "bytes_in": taken, "sha256_in": digest, "bytes_out": self.passed.result,
-        }));
+            "request": self.request, "bytes_in": taken, "sha256_in": digest, "bytes_out": self.passed.result,
+        });
+        if let (Value::Object(fields), Value::Object(about)) = (&mut fields, about) {
+            fields.extend(about);
+        }
+        fields
     }
 
     pub(crate) fn finish(mut self, outcome: Outcome) {

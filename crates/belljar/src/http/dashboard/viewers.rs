@@ -129,14 +129,8 @@ impl Viewers {
             return;
         }
         let (caller, context) = (viewer.caller.clone(), viewer.context.clone());
-        let taken = viewer.taken.get_or_insert_with(|| Taken {
-            note: door.transcripts.begin(
-                &caller,
-                "person",
-                "takeover",
-                Some(&told(&context, &Acts::default())),
-            ),
-            record: Call::begin(Start {
+        let taken = viewer.taken.get_or_insert_with(|| {
+            let mut record = Call::begin(Start {
                 caller: caller.as_str(),
                 door: Way::Http,
                 method: "dashboard/takeover",
@@ -144,9 +138,13 @@ impl Viewers {
                 sandbox: Some(&context),
                 request: None,
                 trace: None,
-            }),
-            acts: Acts::default(),
-            last: Instant::now(),
+            });
+            if let Some(log) = audit::log() {
+                record.announce(log, None);
+            }
+            let given = told(&context, &Acts::default());
+            let note = door.transcripts.begin(&caller, "person", "takeover", Some(&given));
+            Taken { note, record, acts: Acts::default(), last: Instant::now() }
         });
         taken.last = Instant::now();
         let before = taken.acts.lines.clone();

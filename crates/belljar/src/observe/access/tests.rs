@@ -54,6 +54,32 @@ fn a_call_is_one_line() {
 }
 
 #[test]
+fn what_has_an_effect_is_in_the_audit_log_before_it_is_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.jsonl");
+    let log = audit::Audit::open(&path, 1 << 30, "serve").unwrap();
+    let records = |event: &str| {
+        log.close().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let all = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        all.filter(|record| record["event"] == event).collect::<Vec<_>>()
+    };
+    let mut calls = [Call::begin(start()), Call::begin(start())];
+    for call in &mut calls {
+        call.announce(&log, Some(b"{}"));
+    }
+    let begun = records("begin");
+    assert_eq!((begun.len(), records("call").len()), (2, 0));
+    calls[1].audit(&log, 1.5, "ok");
+    let ended = &records("call")[0];
+    assert_eq!((&begun[1]["call"], &ended["call"], &ended["outcome"]), (&json!(2), &json!(2), &json!("ok")));
+    for same in ["caller", "door", "method", "tool", "sandbox", "request", "bytes_in", "sha256_in", "server"]
+    {
+        assert!(!begun[1][same].is_null() && begun[1][same] == ended[same], "{same}: {} {ended}", begun[1]);
+    }
+}
+
+#[test]
 fn what_callers_chose_cannot_forge_lines_or_fields() {
     let log = capture::start();
     let hostile = "a\" outcome=\"ok\n2026-01-01T00:00:00Z INFO forged\r\x1b[2J\u{9b}1m\u{202e}";
