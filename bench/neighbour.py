@@ -4,7 +4,8 @@
     bench/neighbour.py [--seconds 60] [--fail-above 2]
 
 Two contexts of one `belljar mcp`. The first answers `run_code("1+1")`, one call after the other; the other one is quiet at
-first, then forks, fills memory and disks, prints, opens sockets and sends signals, all at once and for as long as told.
+first, then forks, fills memory and disks, prints, opens sockets, sends signals, and goes out through its proxy, all at once
+and for as long as told.
 Prints the median and the 99th percentile before and during the attack, and their ratio. Fails if that is too large, or if
 one of the attacks was not there all the time: a neighbour that sleeps disturbs nobody. Needs root, to see them.
 
@@ -14,10 +15,13 @@ BELLJAR names the binary (default: target/release/belljar), BELLJAR_HOME the hom
 import argparse
 import itertools
 import json
+import multiprocessing
 import os
+import socket
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -38,12 +42,69 @@ ATTACKS = {
     "sockets": "import socket\nkept = []\nwhile True:\n  try: kept.append(socket.socketpair()); kept[-1][0].send(b'x' * 1000)\n  except OSError: kept.clear()",
     "signals": "import os, signal\nsignal.signal(signal.SIGUSR1, signal.SIG_IGN)\nwhile True: os.kill(os.getpid(), signal.SIGUSR1)",
     "processor": "while True: pass",
+    # A hundred or so at a time, as fast as the proxy takes them.
+    "connections": """import os, socket
+place = os.environ['OUTSIDE']
+for _ in range(6):
+  if os.fork() == 0: break
+while True:
+  kept = []
+  try:
+    for _ in range(16):
+      kept.append(socket.create_connection(('127.0.0.1', 3128)))
+      kept[-1].sendall(f'GET http://{place}/ HTTP/1.1\\r\\nHost: {place}\\r\\n\\r\\n'.encode())
+    for each in kept:
+      while each.recv(65536): pass
+  except OSError: pass""",
+    "transfer": """import os, socket
+place = os.environ['OUTSIDE']
+while True:
+  try:
+    with socket.create_connection(('127.0.0.1', 3128)) as stream:
+      stream.sendall(f'GET http://{place}/endless HTTP/1.1\\r\\nHost: {place}\\r\\n\\r\\n'.encode())
+      while stream.recv(1 << 20): pass
+  except OSError: pass""",
 }
 
 
-class Server:
+class Outside:
+    """Stands for some server elsewhere: answers at once, and at /endless for ever."""
+
     def __init__(self):
-        settings = {**os.environ, "BELLJAR_TOOLSETS": "contexts,sessions", "BELLJAR_RUN_MAX_TIMEOUT": "2h"}
+        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self.place = "127.0.0.1:%d" % listener.getsockname()[1]
+        self.process = multiprocessing.get_context("fork").Process(target=self.serve, args=(listener,), daemon=True)
+        self.process.start()
+        listener.close()
+
+    def serve(self, listener):
+        os.nice(10)  # it would be another machine
+        while True:
+            stream, _ = listener.accept()
+            threading.Thread(target=self.answer, args=(stream,), daemon=True).start()
+
+    @staticmethod
+    def answer(stream):
+        with stream:
+            try:
+                request = stream.recv(65536)
+                if not request.startswith(b"GET /endless "):
+                    return stream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+                stream.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while True:
+                    stream.sendall(bytes(1 << 20))
+            except OSError:
+                pass
+
+    def close(self):
+        self.process.terminate()
+        self.process.join()
+
+
+class Server:
+    def __init__(self, place):
+        settings = {**os.environ, "BELLJAR_TOOLSETS": "contexts,sessions", "BELLJAR_RUN_MAX_TIMEOUT": "2h",
+                    "BELLJAR_NETWORK_MAX": "allowlist", "BELLJAR_NETWORK_DEFAULT": "allowlist", "BELLJAR_NETWORK_PRIVATE": place}
         self.process = subprocess.Popen([BELLJAR, "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
                                         stderr=subprocess.DEVNULL, env=settings)
         self.ids = itertools.count(1)
@@ -119,7 +180,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=60, help="of attack; the quiet before is a third of that")
     parser.add_argument("--fail-above", type=float, default=2, metavar="RATIO", help="exit with 1 if p99 grows by more (2)")
     arguments = parser.parse_args()
-    server = Server()
+    outside = Outside()
+    server = Server(outside.place)
     try:
         # Whoever asks is somewhere else and busy with something else: not part of what is measured.
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
@@ -127,18 +189,22 @@ def main():
         print("without root the time of this client counts too")
     try:
         context = server.call("create_context", name="neighbour")["context_id"]
-        session = server.call("execute_command", command="true")["session_id"]
+        asked = server.call("execute_command", command=f"curl -sS --noproxy '' http://{outside.place}/")
+        assert asked["stdout"] == "hello", asked
+        session = asked["session_id"]
         measure(server, context, 1)
         before = measure(server, context, arguments.seconds / 3)
         for name, code in ATTACKS.items():
             forever = f"while true; do python3 -c \"$CODE\"; done  {sign(name)}"
             marked = f"{sign(name)}\n{code}"
-            server.call("execute_command", session_id=session, command=forever, env={"CODE": marked}, background=True)
+            server.call("execute_command", session_id=session, command=forever, background=True,
+                        env={"CODE": marked, "OUTSIDE": outside.place})
         # Until each has begun.
         measure(server, context, 1)
         during, idle = attacked(server, context, arguments.seconds)
     finally:
         server.close()
+        outside.close()
     print(f"load of the machine: {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors")
     print(f"{'':10} {'calls':>8} {'p50 ms':>9} {'p99 ms':>9} {'worst ms':>9}")
     for name, taken in (("before", before), ("during", during)):

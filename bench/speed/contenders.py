@@ -10,57 +10,37 @@ import time
 import docker
 import install
 import proc
+from cells import ONE
 from driver import BELLJAR, CACHE, CLIENT, Belljar, Refused, Served, Stdio, environment
-from figures import OURS
-from peers import (FONTS, HERE, LIBRARIES, PROGRAM, Contender, EmptyTool, Gateway, JupyterMcp, Lines, Sdk, Socket, kernel, plain_environment)
+from figures import DENO, IJAVASCRIPT, NODE, OURS, SOCKET
+from peers import (FONTS, HERE, NODE_REPL, PROGRAM, Contender, EmptyTool, Gateway, JupyterMcp, Lines, Sdk, Socket, kernel, plain_environment)
 
 
 class Ours(Contender):
     name, over = OURS, "MCP"
 
-    def __init__(self, driver, **settings):
-        self.server = Belljar(driver, **settings)
-        self.server.warm_up()
-        self.context = None
+    def __init__(self, driver, language="python", **settings):
+        self.server, self.language = Belljar(driver, **settings), language
+        self.server.warm_up(language)
 
-    def create(self, libraries=True):
-        self.stop()
-        made = self.server.timed("create_context", {"name": "bench"}, take="context_id", expect='"active"')
-        self.context = self.server.call("list_contexts")["contexts"][0]["context_id"]
-        return made[0]
+    def create(self):
+        self.context = self.server.create(self.language)
 
-    def run(self, code, count):
-        return self.server.run(self.context, code, count, expect='"structuredContent"')
+    def run(self, cell, count):
+        return self.server.run(self.context, cell, count)
 
     def pids(self):
         return [self.server.pid]
-
-    def stop(self):
-        if self.context:
-            self.server.stop(self.context)
-            self.context = None
 
     def close(self):
         self.server.close()
 
 
-class OursOverHttp(Contender):
-    name, over = "Belljar, MCP over HTTP", "MCP"
+class OursOverHttp(Ours):
+    name = "Belljar, MCP over HTTP"
 
     def __init__(self, driver):
-        self.server = Served(driver)
-
-    def create(self, libraries=True):
-        self.context = self.server.call("create_context", name="bench")["context_id"]
-
-    def run(self, code, count):
-        return self.server.timed("run_code", {"context_id": self.context, "code": code}, count, expect='"structuredContent"')[0]
-
-    def pids(self):
-        return [self.server.pid]
-
-    def close(self):
-        self.server.close()
+        self.server, self.language = Served(driver), "python"
 
 
 class Program(Contender):
@@ -90,19 +70,20 @@ class RunPython(Contender):
     """Pydantic's mcp-run-python: Pyodide in Deno behind MCP. Every call begins with an empty namespace."""
 
     name, over, stateful = "mcp-run-python", "MCP", False
+    value = "<return_value>\\n{}\\n</return_value>"
 
     def __init__(self, driver):
         python = install.python("run-python")
         env = {**plain_environment(), "PATH": f"{python.parent}:{os.environ['PATH']}", "DENO_DIR": str(CACHE / "deno")}
         del env["PYTHONPATH"]
         self.server = Stdio(driver, "run-python", [python.with_name("mcp-run-python"), "stdio"], env)
-        self.run("1+1", 1)
+        self.run(ONE, 1)
 
-    def create(self, libraries=True):
-        return None
+    def create(self):
+        pass
 
-    def run(self, code, count):
-        return self.server.timed("run_python_code", {"python_code": code}, count, expect="success")
+    def run(self, cell, count):
+        return self.server.timed("run_python_code", {"python_code": cell.code}, count, expect=cell.expected(self.value))
 
     def pids(self):
         return [self.server.pid]
@@ -129,13 +110,13 @@ def sandbox_runtime():
 def deno_kernel():
     install.python("jupyter")
     install.kernelspec("deno", [install.npm("deno"), "jupyter", "--kernel", "--conn", "{connection_file}"])
-    return kernel("Deno's Jupyter kernel", "deno", first=())
+    return kernel(DENO, "deno", first=[ONE])
 
 
 def node_kernel():
     install.python("jupyter")
     install.kernelspec("ijavascript", [install.ijavascript(), "{connection_file}"])
-    return kernel("IJavascript, a Jupyter kernel on Node", "ijavascript", first=())
+    return kernel(IJAVASCRIPT, "ijavascript", first=[ONE])
 
 
 def reason(error):
@@ -156,14 +137,20 @@ class Bench:
         return max(least, count // 10) if self.quick else count
 
     def attempt(self, name, make):
-        """One contender, or None."""
+        """One contender, or None. What is ours must start."""
         if name in self.missing or not self.peers and (name.endswith("SDK") or not name.startswith(("Belljar", "a bare", "an empty"))):
             return None
         try:
             return make()
         except (Refused, OSError, subprocess.SubprocessError, StopIteration, KeyError) as error:
+            if name.startswith("Belljar"):
+                raise
             self.missing[name] = reason(error)
             return None
+
+    def those(self, makers):
+        made = [self.attempt(name, make) for name, make in makers.items()]
+        return [one for one in made if one]
 
     def measured(self, one, others, work):
         """Does the work. Who fails in it is taken out of the others, and the run goes on."""
@@ -192,22 +179,23 @@ class Bench:
             "Belljar, MCP stdio, Python SDK": Sdk,
             "jupyter-mcp-server": lambda: JupyterMcp(self.driver),
         }
-        made = [self.attempt(name, make) for name, make in makers.items()]
-        return [one for one in made if one]
+        return self.those(makers)
 
     def others(self):
         makers = {
-            "a bare interpreter on a socket": lambda: Socket(self.driver),
+            SOCKET: lambda: Socket(self.driver, SOCKET),
             "ipykernel": kernel,
             "Jupyter Kernel Gateway": Gateway,
             "bubblewrap REPL": lambda: Lines(self.driver, "bubblewrap REPL", bubblewrap()),
             "docker run": lambda: docker.Container(self.driver, self.docker()),
         }
-        made = [self.attempt(name, make) for name, make in makers.items()]
-        return [one for one in made if one]
+        return self.those(makers)
 
     def empty_tool(self):
         return EmptyTool(self.driver, "an empty tool", [CLIENT, "empty"], "empty")
+
+    def empty_sdk_tool(self):
+        return EmptyTool(self.driver, "an empty tool, Python SDK", [install.python("sdk"), HERE / "empty_sdk.py"], "empty-sdk")
 
     def relayed_tool(self):
         """Behind as many processes as an interpreter of ours."""
@@ -217,11 +205,26 @@ class Bench:
         """MCP servers that keep no state: what the way there costs, and what else is on it."""
         makers = {
             "an empty tool": self.empty_tool,
-            "an empty tool, Python SDK": lambda: EmptyTool(self.driver, "an empty tool, Python SDK", [install.python("sdk"), HERE / "empty_sdk.py"], "empty-sdk"),
+            "an empty tool, Python SDK": self.empty_sdk_tool,
             "mcp-run-python": lambda: RunPython(self.driver),
         }
-        made = [self.attempt(name, make) for name, make in makers.items()]
-        return [one for one in made if one]
+        return self.those(makers)
+
+    def javascript(self):
+        makers = {
+            OURS: lambda: Ours(self.driver, "javascript", POOL_LANGUAGES="all"),
+            NODE: lambda: Socket(self.driver, NODE, program=NODE_REPL, first=ONE),
+        }
+        return self.those(makers), self.those({DENO: deno_kernel, IJAVASCRIPT: node_kernel})
+
+    def servers(self):
+        """What starts as an MCP server, for the time that takes."""
+        makers = {
+            "an empty tool": self.empty_tool,
+            "an empty tool, Python SDK": self.empty_sdk_tool,
+            "jupyter-mcp-server": lambda: JupyterMcp(self.driver),
+        }
+        return self.those(makers)
 
     def programs(self):
         python, env = install.TEMPLATE.python, environment()
@@ -235,15 +238,15 @@ class Bench:
             "node": lambda: Program("node", ["node", "-e", "console.log(1+1)"]),
             "deno": lambda: Program("deno", [install.npm("deno"), "eval", "console.log(1+1)"]),
         }
-        made = [self.attempt(name, make) for name, make in makers.items()]
-        return [one for one in made if one]
+        return self.those(makers)
 
-    def cpu(self, contender, work):
-        """(what the work returned, processor seconds that the contender's processes took for it)"""
-        pids = contender.pids()
-        before = proc.cpu(*pids) if pids else None
-        done = work()
-        return done, proc.cpu(*pids) - before if pids else None
+    def run(self, what, one, cell, count):
+        """Notes how long each call took, how long the processor was at it in what runs code, and in its client."""
+        pids = one.pids()
+        before, own = proc.cpu(*pids), proc.own(self.driver.pid)
+        times = one.run(cell, count)
+        client = one.client or [(proc.own(self.driver.pid) - own) / count] * count
+        self.figures.add(what, one.name, times, cpu=(proc.cpu(*pids) - before) / count if pids else None, client=client)
 
     def close(self):
         if self.daemon:

@@ -1,16 +1,17 @@
-"""Many contexts: at once, idle, more and more of them, and all of them ended."""
+"""Many contexts: at once, more and more of them, and all of them ended; and files."""
 
-import contextlib
+import concurrent.futures
 import os
+import statistics
 import time
 
 import proc
+from cells import NUMBERED, WORK, Cell
 from contenders import Bench
-from driver import Belljar, Refused, message
-from figures import OURS
-from peers import LIBRARIES, kernel
+from driver import Belljar, Driver, Refused, message
+from figures import OURS, SOCKET
+from peers import Lines
 
-WORK = "n = 0\nfor i in range(60_000): n += i\nn == 1799970000 and $ID"
 SIZES = [1, 10, 100, 1_000, 3_000]
 CORES = os.cpu_count()
 SETTLED = 20  # seconds after which the kernel is done with memory that was new to it
@@ -21,34 +22,73 @@ def run_request(context, code):
     return message("tools/call", {"name": "run_code", "arguments": {"context_id": context, "code": code}})
 
 
-def make(server, count, ahead=16):
+def make(server, count, ahead=16, language="python"):
     """That many contexts, at once as far as the machine can."""
-    requests = [message("tools/call", {"name": "create_context", "arguments": {"name": f"c{number}"}}) for number in range(count)]
+    requests = [message("tools/call", {"name": "create_context", "arguments": {"name": f"c{number}", "language": language}}) for number in range(count)]
     return server.calls(requests, ahead=ahead, take="context_id", expect='"active"') if requests else {"taken": [], "seconds": 0.0}
+
+
+class Bare:
+    """As many bare interpreters as processors, each with a client of its own: what the machine can do of a cell."""
+
+    def __init__(self):
+        self.clients = [Driver() for _ in range(CORES)]
+        self.interpreters = [Lines(client, "bare", first=WORK) for client in self.clients]
+        for one in self.interpreters:
+            one.create()
+
+    def rate(self, cell, count):
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            return sum(pool.map(lambda one: count / one.ask(cell, count)["seconds"], self.interpreters))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for one, client in zip(self.interpreters, self.clients):
+            one.stop()
+            client.close()
 
 
 def together(bench: Bench):
     """Every context has one call under way, all the time. Every answer must be the one to its own call."""
-    figures = bench.figures
-    for contexts, total in ((8, bench.n(20_000)), (64, bench.n(20_000))):
-        with Belljar(bench.driver, CONTEXTS_MAX=contexts + 10) as server:
+    for contexts in (8, 64):
+        with Bare() as bare, Belljar(bench.driver, CONTEXTS_MAX=contexts + 10) as server:
             server.warm_up()
             made = make(server, contexts)["taken"]
-            for code, what, calls in (("$ID", "1+1", total), (WORK, "a few milliseconds of work", max(contexts * 4, total // 10))):
-                requests = [run_request(context, code) for context in made]
-                server.calls(requests, "flood", count=contexts * 2, expect='"result":"$ID"')
-                alone, alone_cpu = timed_cpu(bench, lambda: server.calls(requests[:1], count=max(20, calls // 20), expect='"result":"$ID"'))
-                done, cpu = timed_cpu(bench, lambda: server.calls(requests, "flood", count=calls, expect='"result":"$ID"'))
-                times, count = sorted(ns / 1e9 for ns in done["ns"]), len(done["ns"])
-                rate = count / done["seconds"]
-                # What the processors could do if every call cost what it costs when it is alone.
-                ideal = CORES / (alone_cpu / len(alone["ns"]))
-                name = f"{contexts} contexts at once, {what}"
-                figures.add(f"{name}: calls per second", OURS, [rate], "/s")
-                figures.add(name, OURS, times, cpu=cpu / count)
-                figures.single[f"{name}: of the ideal"] = rate / ideal
-                figures.single[f"{name}: p99 to median"] = times[int(count * 0.99)] / times[count // 2]
-                figures.single[f"{name}: busy"] = cpu / done["seconds"] / CORES
+            for cell, what, calls in ((NUMBERED, "1+1", bench.n(20_000)), (WORK, "a few milliseconds of work", bench.n(4_000))):
+                flood(bench, server, made, cell, calls, bare, f"{contexts} contexts at once, {what}")
+
+
+def flood(bench, server, made, cell, calls, bare, name):
+    """In turns with a single context, and with bare interpreters; what is compared is of one round."""
+    requests, rounds, figures = [run_request(context, cell.code) for context in made], 5, bench.figures
+    expect, seen, turns, latest = cell.expected('"result":"{}"'), {}, [0] * len(made), []
+    server.calls(requests, "flood", count=len(made) * 2, expect=expect)
+    for _ in range(rounds):
+        bare_rate = bare.rate(cell, calls // rounds // CORES)
+        alone, in_turn = (each_cpu(bench, server, some, max(len(made), calls // rounds // 2), expect) for some in (requests[:1], requests))
+        done, cpu = timed_cpu(bench, lambda: server.calls(requests, "flood", count=calls // rounds, expect=expect))
+        count, rate = len(done["ns"]), len(done["ns"]) / done["seconds"]
+        turns = [before + now for before, (now, _) in zip(turns, done["each"])]
+        # With a call under way in each, as many as there are contexts are ahead of it, or begin meanwhile.
+        latest.append(max(slowest for _, slowest in done["each"]) / 1e9 * rate / len(made))
+        figures.add(f"{name}: calls per second", OURS, [rate], "/s")
+        figures.add(f"{name}: calls per second", SOCKET, [bare_rate], "/s")
+        figures.add(name, OURS, [ns / 1e9 for ns in done["ns"]], cpu=cpu / count)
+        for key, value in (("of bare interpreters", rate / bare_rate),
+                           # If every call cost the processors what it costs when it is alone.
+                           ("of its own", rate / CORES * alone), ("alone", alone), ("in turn", in_turn), ("busy", cpu / done["seconds"] / CORES)):
+            seen.setdefault(key, []).append(value)
+    for key, values in seen.items():
+        figures.single[f"{name}: {key}"] = statistics.median(values)
+    whole = figures.get(name)
+    figures.single |= {f"{name}: p99 to median": whole.p99 / whole.median, f"{name}: latest": max(latest), f"{name}: share": min(turns) * len(made) / sum(turns)}
+
+
+def each_cpu(bench, server, requests, count, expect):
+    """Processor seconds of a call where there is never more than one."""
+    return timed_cpu(bench, lambda: server.calls(requests, count=count, expect=expect))[1] / count
 
 
 def timed_cpu(bench, work):
@@ -57,47 +97,6 @@ def timed_cpu(bench, work):
     before = proc.cpu(bench.driver.pid)
     done = work()
     return done, proc.cpu(bench.driver.pid) - before
-
-
-def memory(bench: Bench):
-    """What one more context takes: fresh, after work with the libraries, after a garbage collection."""
-    few, many = bench.n(40, 5), bench.n(200, 25)
-    with Belljar(bench.driver, CONTEXTS_MAX=many + 10, POOL_SIZE=0) as server:
-        server.warm_up()
-        made = make(server, few)["taken"]
-        time.sleep(0.5)
-        base = proc.memory(server.pid)
-        made += make(server, many - few)["taken"]
-        time.sleep(0.5)
-        fresh = (proc.memory(server.pid) - base) / (many - few)
-        bench.figures.add("memory of an idle context", "Belljar, fresh", [fresh], "B")
-        stages = {"Belljar, after 1+1": "1+1",
-                  "Belljar, after work with numpy and pandas": "import numpy, pandas\npandas.DataFrame({'a': numpy.arange(1000) % 7, 'b': 1.0}).groupby('a').sum()",
-                  "Belljar, after gc.collect()": "import gc; gc.collect()"}
-        for who, code in stages.items():
-            server.calls([run_request(context, code) for context in made], ahead=8, expect='"success":true')
-            time.sleep(0.5)
-            used = (proc.memory(server.pid) - base - fresh * (many - few)) / many + fresh
-            bench.figures.add("memory of an idle context", who, [used], "B")
-    for who, first in (("ipykernel, libraries imported", [LIBRARIES]), ("ipykernel, without libraries", ["1+1"])):
-        kernels = []
-        try:
-            for number in range(4):
-                one = bench.attempt("ipykernel", lambda: kernel(first=first))
-                if one is None:
-                    return
-                kernels.append(one)
-                bench.measured(one, kernels, one.create)
-                if one not in kernels:
-                    return
-                if number == 0:
-                    base = proc.proportional(one.pids())
-            everything = proc.proportional([pid for one in kernels for pid in one.pids()])
-            # What the first has alone the others share with it, so the increase is what one more takes.
-            bench.figures.add("memory of an idle context", who, [(everything - base) / (len(kernels) - 1)], "B")
-        finally:
-            for one in kernels:
-                one.close()
 
 
 def scale(bench: Bench):
@@ -126,40 +125,11 @@ def scale(bench: Bench):
             for what, times in crowded.items():
                 figures.curves.setdefault(what, []).append([size, median(times)])
                 figures.curves.setdefault(f"{what}, beside one context", []).append([size, median(times) / median(reference[what])])
-            figures.curves.setdefault("create and stop, processor time", []).append([size, processor_time(server, samples)])
             figures.curves.setdefault("memory", []).append([size, proc.memory(server.pid)])
             if size == 1_000:
                 idle(bench, server)
         if not bench.quick:
             fit(bench, server, len(live))
-        server.close()
-        watching(figures, small, samples)
-
-
-def watching(figures, small, samples):
-    """What a create takes beside a process that is as busy as kdamond was beside a thousand contexts, and without the thousand."""
-    part = dict(map(tuple, figures.curves.get("kdamond, of a processor", []))).get(1_000)
-    if not part:
-        return
-    time.sleep(SETTLED)
-    alone, beside = {}, {}
-    for _ in range(4):
-        for times, busy in ((alone, contextlib.nullcontext()), (beside, proc.busy(min(part, 0.95)))):
-            with busy:
-                for _ in range(samples // 4):
-                    create_and_stop(small, times)
-    for what, times in (("alone", alone), ("beside a busy process", beside)):
-        figures.single[f"create: {what}"] = median(times["create"])
-    figures.single["create: how busy"] = min(part, 0.95)
-
-
-def processor_time(server, count):
-    """What one create and one stop take together, of the server and of all that it starts."""
-    before = proc.spent(server.pid)
-    for _ in range(count):
-        create_and_stop(server, {})
-    time.sleep(0.2)
-    return (proc.spent(server.pid) - before) / count
 
 
 def create_and_stop(server, times):
@@ -171,7 +141,7 @@ def create_and_stop(server, times):
 
 
 def probe(server, contexts, times):
-    """One of everything; runs in a few of the contexts."""
+    """One of everything; runs in a few of the contexts, several in each, since with one context there is no other to change to."""
     create_and_stop(server, times)
     ran = server.calls([run_request(context, "1+1") for context in contexts[:5] for _ in range(4)], count=20, expect='"result":"2"')
     times.setdefault("run 1+1", []).extend(ns / 1e9 for ns in ran["ns"])
@@ -238,27 +208,29 @@ def thousand(bench: Bench):
 
 
 def files(bench: Bench):
-    """Files in and out, in the pieces that the tools allow: 10 MB up, 1 MB down in one answer, 5 MB as a resource."""
+    """Files in and out, as large as the tools allow: 10 MB up, 1 MB down in one answer, 5 MB as a resource."""
     with Belljar(bench.driver) as server:
         server.warm_up()
         context = server.create()
         for size, rounds in ((1_000, 40), (100_000, 40), (1 * MEGABYTE, 20), (10 * MEGABYTE, 5), (100 * MEGABYTE, 2)):
             rounds = bench.n(rounds, 2)
             piece = min(size, 10 * MEGABYTE)
+            up = f"upload {named(size)}" + (f", {size // piece} files of {named(piece)}" if size > piece else "")
             lines = "0123456789abcde\n" * (piece // 16 + 1)
             uploads = [{"context_id": context, "path": f"up-{number}", "content": lines[:piece]} for number in range(size // piece)]
             for _ in range(rounds):
                 times = server.timed("upload_file", uploads, expect='"sha256"')
-                bench.figures.add(f"upload {named(size)}", OURS, [sum(times)])
+                bench.figures.add(up, OURS, [sum(times)])
             part = size if size <= MEGABYTE else 5 * MEGABYTE
-            server.run(context, f"open('down', 'w').write(('0123456789abcde\\n' * {part // 16 + 1})[:{part}])")
+            down = f"download {named(size)}" + (f", one file of {named(part)} {size // part} times" if size > part else "")
+            server.run(context, Cell(f"open('down', 'w').write(('0123456789abcde\\n' * {part // 16 + 1})[:{part}])", str(part), is_value=True))
             for _ in range(rounds):
                 if size <= MEGABYTE:
                     times = server.timed("download_file", {"context_id": context, "path": "down"}, expect='"content"')
                 else:
                     read = message("resources/read", {"uri": f"belljar://contexts/{context}/files/down"})
                     times = [ns / 1e9 for ns in server.calls([read], count=size // part, expect='"contents"')["ns"]]
-                bench.figures.add(f"download {named(size)}", OURS, [sum(times)])
+                bench.figures.add(down, OURS, [sum(times)])
 
 
 def named(size):

@@ -1,25 +1,44 @@
 """A Docker daemon of our own, without a network, and an image of almost nothing: programs come from the host, read-only."""
 
+import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 from driver import Refused
-from install import TEMPLATE
+from install import TEMPLATE, needs
 from peers import FONTS, HERE, PROGRAM, Contender, Lines
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 from dockerd import Engine, NoEngine  # noqa: E402
 
 
+@contextlib.contextmanager
+def overheard():
+    """A file of what is said on standard error meanwhile, by other programs too."""
+    with tempfile.TemporaryFile() as said:
+        before = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            yield said
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+
+
 class Daemon:
     def __init__(self):
-        try:
-            self.engine = Engine("FIGURES OF CONTAINERS")
-        except NoEngine:
-            raise Refused("dockerd does not run here: the reason is above") from None
+        for program in ("dockerd", "docker"):
+            needs(program)
+        with overheard() as said:
+            try:
+                self.engine = Engine("FIGURES OF CONTAINERS")
+            except NoEngine:
+                said.seek(0)
+                raise Refused(said.read().decode(errors="replace")[-600:]) from None
         try:
             self.engine.bare_image("belljar-bench")
         except subprocess.CalledProcessError as error:

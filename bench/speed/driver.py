@@ -15,6 +15,7 @@ BELLJAR = os.path.abspath(os.environ.get("BELLJAR") or ROOT / "target/release/be
 CLIENT = ROOT / "target/release/belljar-bench"
 CACHE = ROOT / "target/bench-speed"
 MODERN = "2026-07-28"
+META = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
 START_LIMIT = 60
 
 
@@ -49,6 +50,12 @@ def message(method, params):
     """A request as it goes over the wire, with `$ID` for its number."""
     text = json.dumps({"jsonrpc": "2.0", "id": "$ID", "method": method, "params": params}, separators=(",", ":"))
     return text.replace('"id":"$ID"', '"id":$ID', 1)
+
+
+def headers(method, tool=None):
+    """What a request over HTTP begins with."""
+    told = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+    return {**told, "Mcp-Name": tool} if tool else told
 
 
 def environment(**settings):
@@ -105,34 +112,23 @@ class Stdio:
         return [ns / 1e9 for ns in answer["ns"]]
 
     def close(self, patience=60):
-        """Seconds until it was gone after the end of its input."""
-        return self.driver.order("close", name=self.name, patience=patience)["seconds"]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        try:
-            self.close()
-        except Refused:
-            pass
+        """(seconds until it was gone after the end of its input, whether it went by itself)"""
+        closed = self.driver.order("close", name=self.name, patience=patience)
+        return closed["seconds"], closed["by_itself"]
 
 
-class Belljar(Stdio):
-    """`belljar mcp`."""
-
-    number = 0
-
-    def __init__(self, driver, initialize=True, **settings):
-        Belljar.number += 1
-        command = [BELLJAR, "mcp", "--toolsets", "contexts"]
-        super().__init__(driver, f"belljar-{Belljar.number}", command, environment(**settings), initialize)
+class Ours:
+    """What both doors of ours have."""
 
     def create(self, language="python", name="bench"):
         return self.call("create_context", name=name, language=language)["context_id"]
 
     def stop(self, context):
         self.call("stop_context", context_id=context)
+
+    def run(self, context, cell, count=1):
+        expected = cell.expected('"result":"{}"') or '"success":true'
+        return self.timed("run_code", {"context_id": context, "code": cell.code}, count, expect=expected)
 
     def warm_up(self, language="python", pause=1.0):
         """Waits until the interpreters are loaded and the pool is full."""
@@ -141,56 +137,99 @@ class Belljar(Stdio):
         self.stop(context)
         time.sleep(pause)
 
-    def run(self, context, code, count=1, **how):
-        how.setdefault("expect", '"success":true')
-        return self.timed("run_code", {"context_id": context, "code": code}, count, **how)
+    def __enter__(self):
+        return self
+
+    def __exit__(self, failed, *_):
+        try:
+            self.close()
+        except Refused:
+            if not failed:
+                raise
 
 
-class Served:
-    """`belljar serve`, with a home of its own that has only the templates of the real one."""
+class Belljar(Ours, Stdio):
+    """`belljar mcp`."""
+
+    number, gone = 0, False
+
+    def __init__(self, driver, initialize=True, **settings):
+        Belljar.number += 1
+        command = [BELLJAR, "mcp", "--toolsets", "contexts"]
+        super().__init__(driver, f"belljar-{Belljar.number}", command, environment(**settings), initialize)
+
+    def listed(self, count):
+        """Seconds of each tools/list."""
+        return [ns / 1e9 for ns in self.calls([message("tools/list", {})], count=count, expect='"run_code"')["ns"]]
+
+    def close(self, patience=60):
+        """Seconds until it was gone; none if it is already."""
+        if self.gone:
+            return 0.0
+        self.gone = True
+        seconds, by_itself = super().close(patience)
+        if not by_itself:
+            raise Refused(f"{self.name} did not end within {patience} s of the end of its input, and was killed")
+        return seconds
+
+
+def new_home():
+    """A home for a server that has only the templates of the real one."""
+    real = os.environ.get("BELLJAR_HOME")
+    if not real:
+        data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+        real = os.path.join(data, "belljar")
+    home = Path(tempfile.mkdtemp(prefix="belljar-bench-"))
+    (home / "templates").symlink_to(Path(real, "templates").resolve())
+    return home
+
+
+def address(log, patience):
+    """Where a server listens that writes this log, as soon as it is ready."""
+    for _ in range(patience * 20):
+        text = log.read_text(errors="replace")
+        listening = re.search(r"listening on http://(127\.0\.0\.1:\d+)/mcp", text)
+        if listening and "ready for requests" in text:
+            return listening[1]
+        time.sleep(0.05)
+    raise Refused(f"belljar serve did not start: {text[-500:]}")
+
+
+class Served(Ours):
+    """`belljar serve` without a limit of the rate, with a home of its own that has only the templates of the real one."""
 
     def __init__(self, driver):
         self.driver = driver
-        real = os.environ.get("BELLJAR_HOME")
-        if not real:
-            data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-            real = os.path.join(data, "belljar")
-        self.home = Path(tempfile.mkdtemp(prefix="belljar-bench-"))
-        (self.home / "templates").symlink_to(Path(real, "templates").resolve())
+        self.home = new_home()
         self.log = self.home / "log"
         self.process = subprocess.Popen([BELLJAR, "serve", "--port", "0", "--http-rate", "0"], stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=self.log.open("wb"), env=environment(HOME=self.home))
-        self.pid, self.tools = self.process.pid, {}
-        for _ in range(START_LIMIT * 20):
-            text = self.log.read_text(errors="replace")
-            listening = re.search(r"listening on http://(127\.0\.0\.1:\d+)/mcp", text)
-            if listening and "ready for requests" in text:
-                self.address = listening[1]
-                return
-            time.sleep(0.05)
-        raise Refused(f"belljar serve did not start: {text[-500:]}")
+        self.pid, self.connections = self.process.pid, set()
+        self.address = address(self.log, START_LIMIT)
 
-    def connection(self, tool):
+    def connection(self, method, tool):
         """The head of a request names the tool, so each has a connection of its own."""
-        if tool not in self.tools:
-            head = (f"POST /mcp HTTP/1.1\r\nHost: {self.address}\r\nContent-Type: application/json\r\n"
-                    "Accept: application/json, text/event-stream\r\n"
-                    f"MCP-Protocol-Version: {MODERN}\r\nMcp-Method: tools/call\r\nMcp-Name: {tool}\r\n")
-            self.driver.order("http", name=f"http-{tool}", address=self.address, head=head)
-            self.tools[tool] = f"http-{tool}"
-        return self.tools[tool]
+        name = f"http-{tool or method}"
+        if name not in self.connections:
+            head = f"POST /mcp HTTP/1.1\r\nHost: {self.address}\r\n" + "".join(f"{key}: {value}\r\n" for key, value in headers(method, tool).items())
+            self.driver.order("http", name=name, address=self.address, head=head)
+            self.connections.add(name)
+        return name
+
+    def calls(self, method, params, tool=None, **how):
+        return self.driver.order("calls", name=self.connection(method, tool), requests=[message(method, {**params, "_meta": META})], **how)
 
     def timed(self, tool, arguments, count=1, **how):
-        prefix = "io.modelcontextprotocol/"
-        meta = {f"{prefix}protocolVersion": MODERN, f"{prefix}clientCapabilities": {}}
-        request = message("tools/call", {"name": tool, "arguments": arguments, "_meta": meta})
-        answer = self.driver.order("calls", name=self.connection(tool), requests=[request], count=count, **how)
-        return [ns / 1e9 for ns in answer["ns"]], answer
+        answer = self.calls("tools/call", {"name": tool, "arguments": arguments}, tool, count=count, **how)
+        return [ns / 1e9 for ns in answer["ns"]]
+
+    def listed(self, count):
+        """Seconds of each tools/list."""
+        return [ns / 1e9 for ns in self.calls("tools/list", {}, count=count, expect='"run_code"')["ns"]]
 
     def call(self, tool, **arguments):
-        _, answer = self.timed(tool, arguments, show=True)
-        result = json.loads(answer["last"])["result"]
-        return result["structuredContent"]
+        answer = self.calls("tools/call", {"name": tool, "arguments": arguments}, tool, show=True)
+        return json.loads(answer["last"])["result"]["structuredContent"]
 
     def close(self):
         self.process.terminate()

@@ -6,6 +6,7 @@
 
 import json
 import queue
+import re
 import socket
 import sys
 import time
@@ -13,6 +14,7 @@ import urllib.request
 import uuid
 
 LIMIT = 120
+LATE = 2  # seconds after a kernel said that it is idle
 
 
 class Kernel:
@@ -44,6 +46,10 @@ class Kernel:
         while self.client.get_shell_msg(timeout=LIMIT)["parent_header"].get("msg_id") != number:
             pass
         return published
+
+    def late(self):
+        """What it publishes although it has said that it is idle, as Deno's may."""
+        return [self.client.get_iopub_msg(timeout=LATE)]
 
     def stop(self):
         self.client.stop_channels()
@@ -86,32 +92,51 @@ class Gateway:
                 published.append(message)
         return published
 
+    def late(self):
+        raise queue.Empty
+
     def stop(self):
         self.socket.close()
         self.http("DELETE", f"/api/kernels/{self.kernel}")
 
 
-def text(message):
-    """What a person would see of a message."""
+def text(published):
+    """What a person would see, without colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", "".join(map(text_of, published)))
+
+
+def text_of(message):
     content = message["content"]
     if "ename" in content:
         return content["ename"]
-    return content.get("text") or " ".join(content.get("data", {})) + content.get("data", {}).get("text/plain", "")
+    if "data" in content:
+        return f"{' '.join(content['data'])}: {content['data'].get('text/plain', '')}"
+    return content.get("text", "")
+
+
+def answered(kernel, code, expected):
+    """(seconds until the answer was there, of these its client's on the processor, how long what it says is)"""
+    start, own = time.perf_counter(), time.process_time()
+    published = kernel.execute(code)
+    took, client = time.perf_counter() - start, time.process_time() - own
+    while expected not in (said := text(published)):
+        try:
+            published += kernel.late()
+        except queue.Empty:
+            raise ValueError(f"this answer does not contain {expected!r}: {said[-600:]!r}") from None
+        took, client = time.perf_counter() - start, time.process_time() - own
+    return took, client, len(said)
 
 
 def obey(kernel, order, answer):
     if order["do"] == "start":
         kernel.start()
-        for code in order["first"]:
-            kernel.execute(code)
+        for code, expected in order["first"]:
+            answered(kernel, code, expected)
         answer["pid"] = kernel.pid
     elif order["do"] == "run":
-        answer["times"] = []
-        for _ in range(order["count"]):
-            start = time.perf_counter()
-            published = kernel.execute(order["code"])
-            answer["times"].append(time.perf_counter() - start)
-        answer["text"] = "".join(text(message) for message in published)[-200_000:]
+        answers = [answered(kernel, order["code"], order["expect"]) for _ in range(order["count"])]
+        answer["times"], answer["client"], (answer["length"], *_) = zip(*answers)
     elif order["do"] == "stop":
         kernel.stop()
 

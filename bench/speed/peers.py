@@ -1,7 +1,8 @@
 """Whoever else runs code: how each is installed, started and asked.
 
 A contender has a name, says how it is reached (`over`), and offers what it can: `create` (seconds until an interpreter with the
-libraries is ready), `run` (seconds of each call in it), `once` (one program from nothing), `pids`, `close`.
+libraries has answered), `run` (seconds of each call in it), `once` (one program from nothing), `fresh` (its server once more),
+`pids`, `close`.
 """
 
 import contextlib
@@ -15,12 +16,13 @@ from pathlib import Path
 
 import install
 import proc
-from driver import CACHE, Refused, Stdio, environment
+from cells import LIBRARIES, ONE
+from driver import BELLJAR, CACHE, Refused, Stdio, environment
 from install import TEMPLATE
 
 HERE = Path(__file__).parent
-LIBRARIES = "import numpy, pandas, matplotlib.pyplot"
-REPL = HERE / "repl.py"
+REPL = [TEMPLATE.python, HERE / "repl.py"]
+NODE_REPL = ["node", HERE / "repl.cjs"]
 PROGRAM = "print(1+1)"
 LIMIT = 180  # seconds for all runs of one order
 
@@ -37,11 +39,14 @@ def plain_environment():
 
 class Contender:
     over, stateful = "", True
+    value = '"result":"{}"'  # how an answer says that this is the value, all of it
+    client = None  # what a client other than the lean one took of the processor for each of the calls that were run last
 
     def create(self):
         raise NotImplementedError
 
-    def run(self, code, count):
+    def run(self, cell, count):
+        """Every answer is checked to be the cell's."""
         raise NotImplementedError
 
     def pids(self):
@@ -55,13 +60,13 @@ class Contender:
 
 
 class Lines(Contender):
-    """A `repl.py` somewhere, spoken to over pipes by the lean client."""
+    """A `repl.py` somewhere, or another that speaks like it, spoken to over pipes by the lean client."""
 
     over = "a pipe"
     started = 0
 
-    def __init__(self, driver, name, command):
-        self.driver, self.name, self.command = driver, name, command
+    def __init__(self, driver, name, command=(), program=REPL, first=LIBRARIES):
+        self.driver, self.name, self.command, self.program, self.first = driver, name, command, program, first
         self.peer = self.pid = None
 
     def once(self, count):
@@ -78,16 +83,16 @@ class Lines(Contender):
         self.stop()
         Lines.started += 1
         self.peer = f"lines-{Lines.started}"
-        command = [*map(str, self.command), str(TEMPLATE.python), str(REPL)]
+        command = [str(part) for part in (*self.command, *self.program)]
         self.pid = self.driver.order("start", name=self.peer, command=command, env=plain_environment(), log=str(CACHE / f"{self.peer}.log"))["pid"]
-        return self.ask(LIBRARIES, expect='"success":true')["age"]
+        return self.ask(self.first)["age"]
 
-    def ask(self, code, count=1, **how):
-        request = json.dumps({"id": "$ID", "code": code}, separators=(",", ":")).replace('"$ID"', "$ID", 1)
-        return self.driver.order("calls", name=self.peer, requests=[request], count=count, **how)
+    def ask(self, cell, count=1):
+        request = json.dumps({"id": "$ID", "code": cell.code}, separators=(",", ":")).replace('"$ID"', "$ID", 1)
+        return self.driver.order("calls", name=self.peer, requests=[request], count=count, expect=cell.expected(self.value))
 
-    def run(self, code, count):
-        return [ns / 1e9 for ns in self.ask(code, count)["ns"]]
+    def run(self, cell, count):
+        return [ns / 1e9 for ns in self.ask(cell, count)["ns"]]
 
     def pids(self):
         return [self.pid]
@@ -99,29 +104,26 @@ class Lines(Contender):
 
 
 class Socket(Lines):
-    """The floor: the same `repl.py` on a socket, with nothing around it."""
+    """The floor: the same on a socket, with nothing around it."""
 
     over = "a socket"
-
-    def __init__(self, driver):
-        super().__init__(driver, "a bare interpreter on a socket", [])
-        self.process = None
+    process = None
 
     def create(self):
         self.stop()
         path = os.path.join(tempfile.mkdtemp(dir=CACHE), "socket")
         began = time.perf_counter()
-        self.process = subprocess.Popen([TEMPLATE.python, REPL, path], env=plain_environment(), stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen([*self.program, path], env=plain_environment(), stdin=subprocess.DEVNULL)
         while not os.path.exists(path):
             time.sleep(0.0005)
         for _ in range(1000):
             try:
-                self.driver.order("connect", name="bare", path=path)
+                self.driver.order("connect", name=self.name, path=path)
                 break
             except Refused:
                 time.sleep(0.0005)
-        self.peer, self.pid = "bare", self.process.pid
-        self.ask(LIBRARIES)
+        self.peer, self.pid = self.name, self.process.pid
+        self.ask(self.first)
         return time.perf_counter() - began
 
     def stop(self):
@@ -132,12 +134,15 @@ class Socket(Lines):
 
 
 class Script(Contender):
-    """A script of ours in another virtual environment, that times by itself."""
+    """A script of ours in another virtual environment, that is the client, and times itself too."""
 
-    def __init__(self, name, over, command, first=()):
-        self.name, self.over, self.first = name, over, list(first)
-        env = {**plain_environment(), "JUPYTER_PATH": str(CACHE / "kernels")}
-        del env["PYTHONPATH"]  # the virtual environment knows where the template is
+    value = ": {}"
+
+    def __init__(self, name, over, command, first=(), env=None):
+        self.name, self.over, self.first = name, over, first
+        if env is None:
+            env = {**plain_environment(), "JUPYTER_PATH": str(CACHE / "kernels")}
+            del env["PYTHONPATH"]  # the virtual environment knows where the template is
         self.process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=(CACHE / "script.log").open("ab"), text=True, env=env)
         self.alive = False
@@ -165,13 +170,13 @@ class Script(Contender):
 
     def create(self):
         self.stop()
-        answer = self.order(do="start", first=self.first)
+        answer = self.order(do="start", first=[(cell.code, cell.expected(self.value)) for cell in self.first])
         self.alive, self.pid = True, answer["pid"]
         return answer["seconds"]
 
-    def run(self, code, count):
-        answer = self.order(do="run", code=code, count=count)
-        self.said = answer.get("text", "")
+    def run(self, cell, count):
+        answer = self.order(do="run", code=cell.code, count=count, expect=cell.expected(self.value))
+        self.client, self.length = answer["client"], answer["length"]
         return answer["times"]
 
     def pids(self):
@@ -221,11 +226,13 @@ class Gateway(Script):
 class Sdk(Script):
     """Belljar once more, through the official Python SDK."""
 
+    value = Contender.value
+
     def __init__(self):
-        from driver import BELLJAR
-        super().__init__("Belljar, MCP stdio, Python SDK", "MCP", [install.python("sdk"), HERE / "sdk_peer.py", BELLJAR, "mcp", "--toolsets", "contexts"])
-        self.pid = self.process.pid
+        command = [install.python("sdk"), HERE / "sdk_peer.py", BELLJAR, "mcp", "--toolsets", "contexts"]
+        super().__init__("Belljar, MCP stdio, Python SDK", "MCP", command, env=environment())
         self.answer()
+        self.pid = proc.children(self.process.pid)[0]
 
     def create(self):
         pass
@@ -240,14 +247,15 @@ class EmptyTool(Contender):
     over = "MCP"
 
     def __init__(self, driver, name, command, label):
-        self.server = Stdio(driver, label, command, environment())
         self.name = name
+        self.fresh = lambda number="": Stdio(driver, f"{label}{number}", command, environment())
+        self.server = self.fresh()
 
     def create(self):
         pass
 
-    def run(self, code, count):
-        return self.server.timed("nothing", {"code": code}, count)
+    def run(self, cell, count):
+        return self.server.timed("nothing", {"code": cell.code}, count, expect=ONE.expected(self.value))
 
     def pids(self):
         return [self.server.pid]
@@ -259,7 +267,7 @@ class EmptyTool(Contender):
 class JupyterMcp(Contender):
     """Datalayer's jupyter-mcp-server in front of a Jupyter server, both as its own documentation starts them."""
 
-    over, name = "MCP", "jupyter-mcp-server"
+    over, name, value = "MCP", "jupyter-mcp-server", '"result":["{}"]'
 
     def __init__(self, driver):
         self.directory = tempfile.TemporaryDirectory(dir=CACHE)
@@ -278,7 +286,8 @@ class JupyterMcp(Contender):
         program = install.python("jupyter-mcp").with_name("jupyter-mcp-server")
         started = [program, "start", "--transport", "stdio", "--jupyter-url", url, "--jupyter-token", token, "--document-id", "bench.ipynb",
                    "--start-new-code-sandbox", "true"]
-        self.server = Stdio(driver, "jupyter-mcp", started, env)
+        self.fresh = lambda number="": Stdio(driver, f"jupyter-mcp{number}", started, env)
+        self.server = self.fresh()
         tools = self.server.request("tools/list", {})[0]["tools"]
         self.tool = next((tool["name"] for tool in tools if tool["name"] in ("execute_ipython", "execute_code")), None)
         if self.tool is None:
@@ -287,8 +296,11 @@ class JupyterMcp(Contender):
     def create(self):
         self.run(LIBRARIES, 1)
 
-    def run(self, code, count):
-        return self.server.timed(self.tool, {"code": code, "timeout": 60}, count)
+    def run(self, cell, count):
+        return self.server.timed(self.tool, self.asked(cell), count, expect=cell.expected(self.value))
+
+    def asked(self, cell):
+        return {"code": cell.code, "timeout": 60}
 
     def pids(self):
         return [self.server.pid, self.jupyter.pid]

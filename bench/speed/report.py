@@ -8,16 +8,16 @@ from goals import budgets, goals, shown
 DOCS, README, IMAGES = ROOT / "docs/performance.md", ROOT / "README.md", ROOT / "docs/images"
 MARKS = ("<!-- bench: written by `make bench BENCH=--docs`, do not edit by hand -->", "<!-- /bench -->")
 README_MARKS = ("<!-- figures: written by `make bench BENCH=--docs`, do not edit by hand -->", "<!-- /figures -->")
-FIRST = {"create, libraries ready": "Belljar, pool warm", "create and the first result": "Belljar, pool warm", "memory of an idle context": "Belljar, fresh",
-         "one program, from nothing": "Belljar, belljar run", "create_context, JavaScript": "Belljar, pool warm"}
+FIRST = {"create and the first result": "Belljar, pool warm", "one program, from nothing": "Belljar, belljar run",
+         "create and the first result, JavaScript": "Belljar, pool warm"}
 COMPARED = [
     ("Running a warm cell", ["run 1+1", "run a groupby", "run a cell that fails"]),
-    ("Creating an interpreter with numpy, pandas and matplotlib", ["create, libraries ready", "create and the first result"]),
+    ("Creating an interpreter with numpy, pandas and matplotlib", ["create and the first result"]),
     ("Starting", ["start to tools/list", "start to the first result", "one program, from nothing"]),
     ("Output", ["10 MB of output", "a picture"]),
-    ("JavaScript", ["create_context, JavaScript", "run 1+1, JavaScript"]),
-    ("Memory", ["memory of an idle context"]),
+    ("JavaScript", ["run 1+1, JavaScript", "create and the first result, JavaScript"]),
 ]
+CALLS = ["create_context", "first run_code", "stop_context", "tools/list", "create_context, JavaScript", "first run_code, JavaScript"]
 STEPS = [
     ("transport: pipes, two changes of process", "an empty tool", None),
     ("JSON in, JSON out, one write", "ping", "an empty tool"),
@@ -38,21 +38,42 @@ INSIDE = [
 def compared(figures: Figures, what):
     ours = FIRST.get(what, OURS)
     base = figures.median(what, ours)
-    rows = [f"| {what} | median | least | p99 | processor time | beside ours |", "|---|---:|---:|---:|---:|---:|"]
-    for who in sorted(figures.who(what), key=lambda who: (not who.startswith("Belljar"), figures.median(what, who))):
-        one = figures.get(what, who)
-        least, p99 = (shown(one.minimum, one.unit), shown(one.p99, one.unit)) if one.count > 1 else ("", "")
-        cpu = shown(one.cpu, "s") if one.cpu is not None else ""
-        beside = shown(one.median / base, "×") if base and who != ours else ""
-        rows.append(f"| {who} | {shown(one.median, one.unit)} | {least} | {p99 if one.count >= 20 else ''} | {cpu} | {beside} |")
+    lines = {who: figures.get(what, who) for who in figures.who(what)}
+    has_client = any(one.client for one in lines.values())
+    rows = [f"| {what} | median | least | p99 | processor time | beside ours |" + (" its client | beside ours without it |" if has_client else ""),
+            "|---|---:|---:|---:|---:|---:|" + ("---:|---:|" if has_client else "")]
+    for who, one in sorted(lines.items(), key=lambda line: (not line[0].startswith("Belljar"), line[1].median)):
+        beside = lambda value: shown(value / base, "×") if base and who != ours else ""
+        row = f"| {who} | {shown(one.median, one.unit)} | {spread(one)} | {beside(one.median)} |"
+        if has_client:
+            row += f" {shown(one.client, 's')} | {beside(one.rest)} |"
+        rows.append(row)
     return rows
 
 
-def verdicts(table, last="goal"):
+def spread(one):
+    """The least, the 99th percentile and the processor time, as far as there are enough to tell."""
+    least = shown(one.minimum, one.unit) if one.count > 1 else ""
+    return f"{least} | {shown(one.p99, one.unit) if one.count >= 20 else ''} | {'' if one.cpu is None else shown(one.cpu, 's')}"
+
+
+def verdicts(table, last="goal", partly=False):
     rows = [f"| what | {last} | measured | |", "|---|---:|---:|---|"]
     for goal in table:
-        if goal.met is not None:
-            rows.append(f"| {goal.what} | {goal.wanted} | {goal.measured} | {'met' if goal.met else '**missed**'} |")
+        if goal.met is not None or not partly:
+            rows.append(f"| {goal.what} | {goal.wanted} | {goal.measured} | {'met' if goal.met else '**missed**' if goal.met is False else ''} |")
+    return rows
+
+
+def memory(figures: Figures):
+    whats = [what for what in figures.lines if what.startswith("memory, ")]
+    rows = ["| one more idle context | Belljar | others | beside ours |", "|---|---:|---:|---:|"]
+    for what in whats:
+        ours = figures.median(what)
+        others = [who for who in figures.who(what) if who != OURS]
+        told = ", ".join(f"{shown(figures.median(what, who), 'B')} ({who})" for who in others)
+        beside = ", ".join(shown(figures.median(what, who) / ours, "×") for who in others)
+        rows.append(f"| {what.removeprefix('memory, ')} | {shown(ours, 'B')} | {told} | {beside} |")
     return rows
 
 
@@ -88,14 +109,17 @@ def steps(figures: Figures):
 
 
 def crowd(figures: Figures):
-    rows = ["| one call under way in each | calls per second | median | p99 | processors busy | of the ideal |", "|---|---:|---:|---:|---:|---:|"]
+    rows = ["| one call under way in each | calls per second | median | p99 | latest | least share | processors busy | of bare interpreters | of one alone |"
+            " processor time | alone | in turn |", "|---|" + "---:|" * 11]
     for what in figures.lines:
         if "contexts at once" in what and not what.endswith("per second"):
             one = figures.get(what)
             single = lambda key: figures.single[f"{what}: {key}"]
             rows.append(f"| {what} | {shown(figures.median(f'{what}: calls per second'), '/s')} | {shown(one.median, 's')} | {shown(one.p99, 's')} "
-                        f"| {single('busy'):.0%} | {single('of the ideal'):.2f} × |")
-    return rows if len(rows) > 2 else []
+                        f"| {single('latest'):.2f} × | {single('share'):.2f} × "
+                        f"| {single('busy'):.0%} | {single('of bare interpreters'):.2f} × | {single('of its own'):.2f} × "
+                        f"| {shown(one.cpu, 's')} | {shown(single('alone'), 's')} | {shown(single('in turn'), 's')} |")
+    return rows
 
 
 def scale(figures: Figures):
@@ -103,7 +127,7 @@ def scale(figures: Figures):
     if not sizes:
         return []
     rows = ["| contexts alive | " + " | ".join(f"{size:,}" for size in sizes) + " |", "|---|" + "---:|" * len(sizes)]
-    for what in ("create", "run 1+1", "stop", "list", "create and stop, processor time", "memory", *(f"{what}, beside one context" for what in ("create", "run 1+1", "stop"))):
+    for what in ("create", "run 1+1", "stop", "list", "memory", *(f"{what}, beside one context" for what in ("create", "run 1+1", "stop"))):
         unit = "B" if what == "memory" else "×" if "beside" in what else "s"
         rows.append(f"| {what} | " + " | ".join(shown(value, unit) for _, value in figures.curves[what]) + " |")
     if watched := figures.curves.get("kdamond, of a processor"):
@@ -111,10 +135,6 @@ def scale(figures: Figures):
     rows += ["", "`list` returns every context, so it grows with what it says. There is no pool, so that nothing is hidden in it. *Beside one context*: as "
              "many times as long as in a server with one context, asked in turns. A thousand and more were left alone for 20 s before."]
     rows.insert(6, "| list, for each context in it | " + " | ".join(shown(value / size, "s") for size, value in figures.curves["list"]) + " |")
-    if beside := figures.single.get("create: beside a busy process"):
-        alone, part = figures.single["create: alone"], figures.single["create: how busy"]
-        rows += ["", f"Without the thousand, but beside a process that takes as much of a processor as `kdamond` did beside them ({part:.0%}), a create took "
-                 f"{shown(beside, 's')} instead of {shown(alone, 's')}: {shown(beside / alone, '×')}."]
     idle, fits = figures.single.get("1,000 idle contexts: part of a processor"), figures.single.get("contexts that fit")
     if idle is not None:
         kernel = figures.single.get("1,000 idle contexts: kdamond")
@@ -126,23 +146,25 @@ def scale(figures: Figures):
 
 
 def plain(figures: Figures, whats, title):
-    rows = [f"| {title} | median | least |", "|---|---:|---:|"]
+    rows = [f"| {title} | median | least | p99 | processor time |", "|---|---:|---:|---:|---:|"]
     for what in whats:
         for who in figures.who(what):
             one = figures.get(what, who)
             name = what if who == OURS else f"{what} ({who.removeprefix('Belljar, ')})"
-            rows.append(f"| {name} | {shown(one.median, one.unit)} | {shown(one.minimum, one.unit) if one.count > 1 else ''} |")
-    return rows if len(rows) > 2 else []
+            rows.append(f"| {name} | {shown(one.median, one.unit)} | {spread(one)} |")
+    return rows
 
 
 def pictures(figures: Figures):
     """name -> SVG"""
     made = {}
-    bars = {"run": ("run 1+1", "A warm 1+1, median"), "create": ("create, libraries ready", "An interpreter with numpy, pandas and matplotlib, median"),
-            "memory": ("memory of an idle context", "Memory of one more idle interpreter")}
-    for name, (what, title) in bars.items():
-        rows = [(who, figures.median(what, who), who.startswith("Belljar")) for who in figures.who(what)]
-        unit = figures.get(what, rows[0][0]).unit if rows else ""
+    every = lambda what: [(who, figures.median(what, who), who.startswith("Belljar")) for who in figures.who(what)]
+    stages = [(f"{'Belljar' if ours else who}, {stage}", value, ours) for stage in ("libraries imported", "after gc.collect()")
+              for who, value, ours in every(f"memory, {stage}")]
+    bars = {"run": (every("run 1+1"), "A warm 1+1, median", "s"),
+            "create": (every("create and the first result"), "An interpreter with numpy, pandas and matplotlib, and its first result, median", "s"),
+            "memory": (stages, "Memory of one more idle interpreter", "B")}
+    for name, (rows, title, unit) in bars.items():
         if len(rows) > 1:
             made[name] = plots.bars(title, rows, lambda value: shown(value, unit))
     lines = {what: figures.curves[what] for what in ("create", "run 1+1", "stop", "list") if len(figures.curves.get(what, [])) > 1}
@@ -151,32 +173,34 @@ def pictures(figures: Figures):
     return made
 
 
-def whole(figures: Figures, machine, missing, seconds, with_pictures=False):
-    """The generated part of docs/performance.md."""
-    lines = [machine, "", "### The budgets of the design", "", *verdicts(budgets(figures), "budget"), "", "### Beside the others", "", *verdicts(goals(figures))]
-    drawn = pictures(figures) if with_pictures else {}
-    picture = {"Running a warm cell": "run", "Creating an interpreter with numpy, pandas and matplotlib": "create", "Memory": "memory"}
+def whole(figures: Figures, machine, missing, seconds, partly=False, drawn=()):
+    """The generated part of docs/performance.md, or what there is of it."""
+    lines = [machine, "", "### The budgets of the design", "", *verdicts(budgets(figures), "budget", partly),
+             "", "### Beside the others", "", *verdicts(goals(figures), partly=partly)]
+    picture = {"Running a warm cell": "run", "Creating an interpreter with numpy, pandas and matplotlib": "create", "Memory": "memory", "More and more contexts": "scale"}
     for title, whats in COMPARED:
         tables = [compared(figures, what) for what in whats if figures.who(what)]
         if tables:
             lines += ["", f"### {title}", ""]
-            if picture.get(title) in drawn:
-                lines += [f"![{title}](images/performance-{picture[title]}.svg)", ""]
+            lines += shows(picture.get(title), title, drawn)
             lines += "\n\n".join("\n".join(table) for table in tables).split("\n")
-    more = [("Many at once", crowd(figures)), ("More and more contexts", scale(figures)), ("Where the time of a call goes", steps(figures)),
+    more = [("Memory", memory(figures)), ("Many at once", crowd(figures)), ("More and more contexts", scale(figures)), ("Where the time of a call goes", steps(figures)),
             ("A thousand contexts", plain(figures, [what for what in figures.lines if "000 contexts" in what or what.startswith("100 contexts")], "")),
             ("Files", plain(figures, [what for what in figures.lines if what.startswith(("upload", "download"))], "")),
-            ("The rest", plain(figures, ["first run_code", "stop_context", "first run_code, JavaScript"], ""))]
+            ("The calls around a run", plain(figures, CALLS, ""))]
     for title, rows in more:
         if len(rows) > 2:
             lines += ["", f"### {title}", ""]
-            if title == "More and more contexts" and "scale" in drawn:
-                lines += ["![The scale curve](images/performance-scale.svg)", ""]
+            lines += shows(picture.get(title), title, drawn)
             lines += rows
     if missing:
         lines += ["", "### Not measured here", "", *(f"- {name}: {why}" for name, why in sorted(missing.items()))]
     lines += ["", f"The run took {seconds / 60:.0f} minutes."]
     return lines
+
+
+def shows(picture, title, drawn):
+    return [f"![{title}](images/performance-{picture}.svg)", ""] if picture in drawn else []
 
 
 def between(path, marks, lines):
@@ -188,11 +212,8 @@ def between(path, marks, lines):
 
 def write(figures: Figures, machine, missing, seconds):
     IMAGES.mkdir(exist_ok=True)
-    for name, svg in pictures(figures).items():
+    drawn = pictures(figures)
+    for name, svg in drawn.items():
         (IMAGES / f"performance-{name}.svg").write_text(svg)
-    between(DOCS, MARKS, whole(figures, machine, missing, seconds, with_pictures=True))
+    between(DOCS, MARKS, whole(figures, machine, missing, seconds, drawn=drawn))
     between(README, README_MARKS, [machine, "", *verdicts(budgets(figures), "budget"), "", *verdicts(goals(figures))])
-
-
-def terminal(figures: Figures, machine, missing, seconds):
-    return "\n".join(whole(figures, machine, missing, seconds))

@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import time
 
 import proc
+from cells import ONE, Cell
 from contenders import Bench
 from driver import Belljar, message
 from figures import OURS, rotated
@@ -57,8 +59,8 @@ __import__("json").dump(read(), __import__("sys").stdout)
 
 def inside(server, context, count):
     """Step -> seconds of each of `count` calls of 1+1."""
-    server.run(context, "marks.clear()")
-    server.run(context, "1+1", count)
+    server.run(context, Cell("marks.clear()"))
+    server.run(context, ONE, count)
     return json.loads(server.call("run_code", context_id=context, code=READ)["stdout"])
 
 
@@ -74,12 +76,12 @@ def steps(bench: Bench):
     with Belljar(bench.driver) as server:
         server.warm_up()
         context = server.create()
-        server.run(context, "import os; os.makedirs('/workspace/empty')")
+        server.run(context, Cell("import os; os.makedirs('/workspace/empty')"))
         calls = {
             "ping": (message("ping", {}), '"result":{'),
             "list_contexts": tool("list_contexts"),
             "list_files of an empty directory": tool("list_files", context_id=context, path="empty"),
-            "run_code of 1+1": tool("run_code", context_id=context, code="1+1"),
+            "run_code of 1+1": (tool("run_code", context_id=context, code=ONE.code)[0], ONE.expected('"result":"{}"')),
         }
 
         def call(what, count=100):
@@ -88,7 +90,7 @@ def steps(bench: Bench):
 
         def round_of_calls(number, how):
             for name, floor in floors.items():
-                figures.add(how, name, floor.run("1+1", 100))
+                figures.add(how, name, floor.run(ONE, 100))
             for what in rotated(list(calls), number):
                 before = proc.cpu(server.pid)
                 times = call(what)
@@ -99,15 +101,18 @@ def steps(bench: Bench):
 
         for what in calls:
             call(what, 30)
-        for number in range(bench.n(30)):
-            round_of_calls(number, "steps of a call")
-            with one_processor():
+        # Not in turns: who has been together on one processor stays there for a while afterwards.
+        with one_processor():
+            for number in range(bench.n(30)):
                 round_of_calls(number, "steps on one processor")
+        for number in range(bench.n(30)):
+            time.sleep(0.05)
+            round_of_calls(number, "steps of a call")
             interrupts = proc.woken_elsewhere()
             call("run_code of 1+1")
             if interrupts is not None:
                 figures.add("processors woken by a call", OURS, [(proc.woken_elsewhere() - interrupts) / 100], "")
-        server.run(context, WATCH)
+        server.run(context, Cell(WATCH))
         for how, place in {"inside, as it is": contextlib.nullcontext, "inside, on one processor": one_processor}.items():
             with place():
                 for _ in range(bench.n(30)):

@@ -40,30 +40,36 @@ enum Wire {
 struct Lines<R> {
     reader: R,
     buffer: Vec<u8>,
+    /// What was read and not yet taken lies between these. The rest is not cleared for every read: that would be most of
+    /// what this client does.
     start: usize,
+    end: usize,
 }
 
 impl<R: Read> Lines<R> {
     fn new(reader: R) -> Self {
-        Self { reader, buffer: Vec::new(), start: 0 }
+        Self { reader, buffer: Vec::new(), start: 0, end: 0 }
     }
 
     fn next(&mut self, line: &mut Vec<u8>) -> anyhow::Result<()> {
         let mut searched = self.start;
         loop {
-            if let Some(offset) = memchr::memchr(b'\n', &self.buffer[searched..]) {
+            if let Some(offset) = memchr::memchr(b'\n', &self.buffer[searched..self.end]) {
                 let end = searched + offset;
                 line.clear();
                 line.extend_from_slice(&self.buffer[self.start..end]);
                 self.start = end + 1;
                 return Ok(());
             }
-            self.buffer.drain(..self.start);
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
             self.start = 0;
-            searched = self.buffer.len();
-            self.buffer.resize(searched + READ, 0);
-            let count = self.reader.read(&mut self.buffer[searched..])?;
-            self.buffer.truncate(searched + count);
+            searched = self.end;
+            if self.buffer.len() < self.end + READ {
+                self.buffer.resize(2 * self.buffer.len() + READ, 0);
+            }
+            let count = self.reader.read(&mut self.buffer[self.end..])?;
+            self.end += count;
             if count == 0 {
                 bail!("the server ended");
             }
@@ -72,11 +78,31 @@ impl<R: Read> Lines<R> {
 }
 
 /// Everything about calls under way: when each began, and what for.
-#[derive(Default)]
 struct Book {
     open: HashMap<u64, (Instant, usize)>,
     nanoseconds: Vec<u64>,
+    /// For each request, how often it was answered, and the longest that took.
+    each: Vec<(u64, u64)>,
     taken: Vec<String>,
+}
+
+impl Book {
+    fn of(requests: usize) -> Self {
+        Self {
+            open: HashMap::new(),
+            nanoseconds: Vec::new(),
+            each: vec![(0, 0); requests],
+            taken: Vec::new(),
+        }
+    }
+
+    fn answered(&mut self, index: usize, took: Duration) {
+        let took = took.as_nanos() as u64;
+        self.nanoseconds.push(took);
+        let (count, longest) = &mut self.each[index];
+        *count += 1;
+        *longest = took.max(*longest);
+    }
 }
 
 impl Peer {
@@ -164,7 +190,7 @@ impl Peer {
             let Some(id) = answered(&self.answer) else { continue };
             let (began, index) =
                 book.open.remove(&id).with_context(|| format!("nobody asked for answer {id}"))?;
-            book.nanoseconds.push((now - began).as_nanos() as u64);
+            book.answered(index, now - began);
             let expected = expect.filled(id);
             if memchr::memmem::find(&self.answer, &expected).is_none() {
                 let shown = String::from_utf8_lossy(&self.answer[..self.answer.len().min(600)]).into_owned();
@@ -182,7 +208,7 @@ impl Peer {
     pub(crate) fn calls(&mut self, calls: &Calls) -> anyhow::Result<Value> {
         let (templates, expect) = (templates(calls)?, Template::new(&calls.expect));
         let count = calls.count.unwrap_or(templates.len());
-        let mut book = Book::default();
+        let mut book = Book::of(templates.len());
         let began = Instant::now();
         for number in 0..count {
             let index = number % templates.len();
@@ -200,7 +226,7 @@ impl Peer {
     pub(crate) fn flood(&mut self, calls: &Calls) -> anyhow::Result<Value> {
         let (templates, expect) = (templates(calls)?, Template::new(&calls.expect));
         let count = calls.count.unwrap_or(templates.len()).max(templates.len());
-        let mut book = Book::default();
+        let mut book = Book::of(templates.len());
         let began = Instant::now();
         for (index, template) in templates.iter().enumerate() {
             self.send(template, index, &mut book)?;
@@ -220,6 +246,7 @@ impl Peer {
         let last = calls.show.then(|| String::from_utf8_lossy(&self.answer).into_owned());
         json!({
             "ns": book.nanoseconds,
+            "each": book.each,
             "taken": book.taken,
             "seconds": took.as_secs_f64(),
             "age": self.began.elapsed().as_secs_f64(),
@@ -250,4 +277,46 @@ fn templates(calls: &Calls) -> anyhow::Result<Vec<Template>> {
         bail!("no requests");
     }
     Ok(calls.requests.iter().map(|request| Template::new(request)).collect())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_told_apart_however_they_arrive() {
+        let long = "x".repeat(3 * READ);
+        let text = format!("one\n\n{long}\nlast\nnever ended");
+        let mut lines = Lines::new(Slow(text.as_bytes()));
+        let mut line = Vec::new();
+        for expected in ["one", "", &long, "last"] {
+            lines.next(&mut line).unwrap();
+            assert_eq!(line, expected.as_bytes());
+        }
+        assert!(lines.next(&mut line).is_err());
+    }
+
+    /// Gives a thousand bytes at a time.
+    struct Slow<'a>(&'a [u8]);
+
+    impl Read for Slow<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            let count = self.0.len().min(1000).min(buffer.len());
+            let (now, later) = self.0.split_at(count);
+            buffer[..count].copy_from_slice(now);
+            self.0 = later;
+            Ok(count)
+        }
+    }
+
+    #[test]
+    fn each_request_has_its_number_of_answers_and_the_longest_wait() {
+        let mut book = Book::of(2);
+        for (index, nanoseconds) in [(0, 5), (1, 7), (0, 9), (0, 2)] {
+            book.answered(index, Duration::from_nanos(nanoseconds));
+        }
+        assert_eq!(book.each, [(3, 9), (1, 7)]);
+        assert_eq!(book.nanoseconds, [5, 7, 9, 2]);
+    }
 }
