@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes everything that is handed out, into target/packages: a tarball, a Debian package, an MCP bundle, and the entries
-# of the registries of MCP servers and of ACP agents. packaging/docker/build.sh makes the container image.
+# Makes everything that is handed out, into target/packages: a tarball, a Debian package, an MCP bundle, the entries of
+# the registries of MCP servers and of ACP agents, and what all of it is made of. packaging/docker/build.sh makes the
+# container image.
 #
 #   scripts/package.sh
 #
@@ -57,6 +58,8 @@ debian() {
     install -D -m 644 "$work/completion.fish" "$root/usr/share/fish/vendor_completions.d/belljar.fish"
     install -D -m 644 packaging/systemd/belljar.service "$root/lib/systemd/system/belljar.service"
     install -D -m 644 packaging/systemd/belljar.default "$root/etc/default/belljar"
+    sed 's|/usr/local/bin/belljar|/usr/bin/belljar|' packaging/apparmor/belljar >"$work/apparmor"
+    install -D -m 644 "$work/apparmor" "$root/usr/share/belljar/apparmor"
     gzip -9nc CHANGELOG.md >"$work/changelog.gz"
     install -D -m 644 "$work/changelog.gz" "$root/usr/share/doc/belljar/changelog.gz"
     install -D -m 644 LICENSE "$root/usr/share/doc/belljar/copyright"
@@ -113,7 +116,9 @@ print(json.dumps(entry, indent=2))
 PYTHON
 }
 
-for kind in tarball debian bundle registry agent; do "$kind"; done
+materials() { python3 scripts/sbom.py "$out/belljar-$version-$machine-linux.cdx.json"; }
+
+for kind in tarball debian bundle registry agent materials; do "$kind"; done
 (cd "$out" && sha256sum -- * >SHA256SUMS)
 say "in $out:"
 (cd "$out" && du -h -- *)

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What belljar is made of, as a CycloneDX 1.5 bill of materials: crates, and the wheels of the Python template.
+"""What belljar is made of on this kind of machine, as a CycloneDX 1.5 bill of materials: crates, and the wheels of the
+Python template.
 
     scripts/sbom.py [FILE]        to standard output by default
 """
 
 import json
+import platform
 import re
 import sys
 import tomllib
@@ -16,7 +18,7 @@ LOCK = ROOT / "crates/belljar-backends/templates/python-requirements.lock"
 
 def crates():
     """Those that are linked into the program or the guest, not those that only build or test it."""
-    known = metadata(["x86_64-unknown-linux-gnu"])
+    known = metadata([f"{platform.machine()}-unknown-linux-gnu"])
     packages = {package["id"]: package for package in known["packages"]}
     nodes = {node["id"]: node for node in known["resolve"]["nodes"]}
     todo = [id for id, package in packages.items() if package["source"] is None and package["name"] in ("belljar", "belljar-guest")]

@@ -58,6 +58,39 @@ if in_container --security-opt "seccomp=$work/belljar-seccomp.json" -- "$home/bi
 fi
 must_say "root without CAP_SYS_ADMIN" "$work/root-said"
 
+echo "== with our seccomp profile, but /proc covered as Docker does: refused, with the remedy"
+if in_container --user 65534:65534 --security-opt "seccomp=$work/belljar-seccomp.json" --security-opt apparmor=unconfined \
+    -- "$home/bin/belljar" doctor >"$work/proc-said" 2>&1; then
+    echo "doctor is content where no /proc can be mounted" >&2
+    exit 1
+fi
+must_say "part of /proc is covered in this container" "$work/proc-said"
+must_say "--security-opt systempaths=unconfined" "$work/proc-said"
+
+echo "== as in a pod: the remedy is a pod's"
+in_container --user 65534:65534 -e KUBERNETES_SERVICE_HOST=192.0.2.1 -- "$home/bin/belljar" doctor >"$work/pod-said" 2>&1 || true
+must_say "procMount: Unmasked" "$work/pod-said"
+
+echo "== our seccomp profile allows sockets of the families that are used, and no others"
+in_container -i --user 65534:65534 --security-opt "seccomp=$work/belljar-seccomp.json" -- python3 - <<'PYTHON'
+import errno, socket
+VSOCK, ALG, NETFILTER = 40, 38, 12
+def may(family, kind, protocol=0):
+    try:
+        socket.socket(family, kind, protocol).close()
+        return True
+    except OSError as error:
+        assert error.errno == errno.EPERM, error
+        return False
+for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6):
+    assert may(family, socket.SOCK_STREAM), family
+assert may(socket.AF_NETLINK, socket.SOCK_RAW) and not may(socket.AF_NETLINK, socket.SOCK_RAW, NETFILTER)
+for family in (VSOCK, ALG, socket.AF_PACKET):
+    assert not may(family, socket.SOCK_DGRAM), family
+socket.socketpair()
+print("sockets are as they should be")
+PYTHON
+
 echo "== with exactly the flags that doctor printed"
 flags=$(sed -n 's/.*docker run --user 1000:1000 \(--security-opt.*\)$/\1/p' "$work/said" | head -n1)
 must_say "--security-opt seccomp=belljar-seccomp.json" "$work/said"

@@ -37,6 +37,22 @@ every_page() {
 says_version() { [ "$("$1" --version | cut -d' ' -f2)" = "$version" ]; }
 
 check "checksums" sha256sum -c SHA256SUMS
+check "checksums: of everything" test "$(awk '{ print $2 }' SHA256SUMS | LC_ALL=C sort)" = "$(ls -A | grep -vx SHA256SUMS | LC_ALL=C sort)"
+
+# What it is made of: every crate with its digest, and nothing that is not in the lock.
+check "materials: as in the lock" python3 - "$version" <<'PYTHON'
+import json, pathlib, sys, tomllib
+bill = json.loads(next(pathlib.Path(".").glob("*.cdx.json")).read_text())
+assert (bill["bomFormat"], bill["metadata"]["component"]["version"]) == ("CycloneDX", sys.argv[1])
+lock = {(one["name"], one["version"]): one.get("checksum") for one in tomllib.loads(pathlib.Path("../../Cargo.lock").read_text())["package"]}
+crates = [one for one in bill["components"] if one["purl"].startswith("pkg:cargo/")]
+assert {"belljar", "belljar-guest", "rmcp", "rustls"} <= {one["name"] for one in crates}
+assert not {"insta", "xtask"} & {one["name"] for one in crates}, "these only test and build"
+for one in crates:
+    wanted = lock[one["name"], one["version"]]
+    assert [digest["content"] for digest in one.get("hashes", [])] == ([wanted] if wanted else []), one
+assert any(one["purl"].startswith("pkg:pypi/") and one["hashes"] for one in bill["components"])
+PYTHON
 
 mkdir "$root/tar" "$root/deb" "$root/mcpb"
 tar -C "$root/tar" --strip-components=1 -xzf belljar-*.tar.gz
@@ -47,7 +63,15 @@ check "tarball: manual page" grep -q 'TH belljar' <(gzip -dc "$root/tar/man/bell
 # A clean root with a package database of its own; what it depends on is the machine's.
 mkdir -p "$root/deb/var/lib/dpkg"/{info,updates,triggers}
 touch "$root/deb/var/lib/dpkg/status"
-check "deb: installs" dpkg --root="$root/deb" --force-not-root --force-depends --force-script-chrootless --log="$root/log" -i ./*.deb
+# Two parsers of AppArmor: one that does not know our profile, as before version 4, and one that does.
+profile=$root/deb/etc/apparmor.d/belljar
+mkdir "$root/old" "$root/new"
+printf '#!/bin/sh\nexit 1\n' >"$root/old/apparmor_parser"
+printf '#!/bin/sh\nfor last; do :; done\ngrep -q "^profile belljar /usr/bin/belljar flags=(unconfined)" "$last"\n' >"$root/new/apparmor_parser"
+chmod +x "$root"/{old,new}/apparmor_parser
+in_root() { dpkg --root="$root/deb" --force-not-root --force-depends --force-script-chrootless --log="$root/log" "$@"; }
+PATH="$root/old:$PATH" check "deb: installs" in_root -i ./*.deb
+check "deb: no profile where AppArmor would not understand it" test ! -e "$profile"
 check "deb: is known" dpkg --root="$root/deb" -s belljar
 check "deb: version" says_version "$root/deb/usr/bin/belljar"
 check "deb: answers" speaks "$root/deb/usr/bin/belljar"
@@ -62,9 +86,20 @@ if command -v systemd-analyze >/dev/null 2>&1; then
     sed "s|/usr/bin/belljar|$root/deb/usr/bin/belljar|" "$root/deb/lib/systemd/system/belljar.service" >"$root/belljar.service"
     check "deb: systemd understands the unit" systemd-analyze verify --man=no "$root/belljar.service"
 fi
+
+PATH="$root/new:$PATH" check "deb: installs where AppArmor is new" in_root -i ./*.deb
+check "deb: its profile is there then, for the program where it is" cmp "$profile" "$root/deb/usr/share/belljar/apparmor"
+echo "# changed here" >>"$profile"
+PATH="$root/new:$PATH" check "deb: installs over a changed profile" in_root -i ./*.deb
+check "deb: which stays" grep -q "changed here" "$profile"
+cp "$root/deb/usr/share/belljar/apparmor" "$profile"
+echo "# of an older version" | tee -a "$profile" >>"$root/deb/usr/share/belljar/apparmor"
+PATH="$root/new:$PATH" check "deb: installs over an older profile" in_root -i ./*.deb
+check "deb: which is replaced" cmp "$profile" "$root/deb/usr/share/belljar/apparmor"
+
 mkdir -p "$root/deb/var/lib/belljar/serve"
-check "deb: is removed without a trace" dpkg --root="$root/deb" --force-not-root --force-script-chrootless --log="$root/log" -P belljar
-check "deb: nothing is left" test ! -e "$root/deb/usr/bin/belljar" -a ! -e "$root/deb/etc/default/belljar" -a ! -e "$root/deb/var/lib/belljar"
+check "deb: is removed without a trace" in_root -P belljar
+check "deb: nothing is left" test ! -e "$root/deb/usr/bin/belljar" -a ! -e "$root/deb/etc/default/belljar" -a ! -e "$root/deb/var/lib/belljar" -a ! -e "$profile"
 
 python3 -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extractall(sys.argv[2])' belljar-*.mcpb "$root/mcpb"
 chmod +x "$root/mcpb/server/belljar"

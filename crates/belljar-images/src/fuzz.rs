@@ -5,9 +5,9 @@ use std::{fs, path::Path};
 use belljar_fuzz::{fuzz, kind, mark};
 
 use crate::{
-    Budget, Limits,
+    Budget, Limits, Store,
     manifest::{Config, Manifest},
-    tests::{entry, tar},
+    tests::{archives, entry, gzip, tar},
     unpack::unpack,
 };
 
@@ -56,6 +56,47 @@ fn fuzz_layers() {
         fs::remove_dir_all(&layer).unwrap();
         fs::create_dir(&layer).unwrap();
         mark((files.min(8), unpacked.map(drop).map_err(|error| kind(&error.message))))
+    });
+}
+
+#[test]
+fn fuzz_archives() {
+    let (base, top) = (archives::base(), archives::top());
+    let layers = [&base[..], &top];
+    let config = archives::config(&layers);
+    let (saved, laid_out) =
+        (archives::saved(&layers, &config), archives::layout(&layers, &config, |_, _| ()));
+    let linked = tar(&[
+        entry("manifest.json", b'0', 0, "", br#"[{"Config":"a.json","Layers":["b.tar"]}]"#),
+        entry("a.json", b'0', 0, "", &config),
+        entry("b.tar", b'2', 0, "c.tar", b""),
+        entry("c.tar", b'1', 0, "./../../precious", b""),
+    ]);
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("archive");
+    fs::write(home.path().join("precious"), "untouched").unwrap();
+    let store = Store::below(&home.path().join("home"));
+    let limits = Limits { entries: 50, bytes: 256 << 10, ratio_after: 64 << 10, ..Limits::default() };
+    fuzz("archives", &[&saved, &laid_out, &gzip(&saved), &linked, &base], |input| {
+        fs::write(&path, input).unwrap();
+        let loaded = crate::load(&store.change(&|_| ()).unwrap(), "x", &path, &limits, &|_| ());
+        assert_eq!(fs::read_to_string(home.path().join("precious")).unwrap(), "untouched");
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 3);
+        let images = home.path().join("home/images");
+        assert_eq!(fs::read_dir(images.join("tmp")).unwrap().count(), 0);
+        let change = store.change(&|_| ()).unwrap();
+        let files = loaded.map(|template| {
+            let layers = template.layers.iter();
+            let files: usize = layers.map(|digest| count(&store.layer(digest).unwrap())).sum();
+            change.remove("x").unwrap();
+            (template.layers.len(), files.min(8))
+        });
+        // Whole, or not at all.
+        change.collect().unwrap();
+        for directory in ["templates", "layers"] {
+            assert_eq!(fs::read_dir(images.join(directory)).unwrap().count(), 0, "{directory}");
+        }
+        mark(files.map_err(|error| kind(&error.message)))
     });
 }
 

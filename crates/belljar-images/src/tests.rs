@@ -1,6 +1,6 @@
 //! Archives that a hostile hand made, byte by byte, and what must not come of them.
 
-mod archives;
+pub(crate) mod archives;
 
 use std::{
     fs,
@@ -56,7 +56,7 @@ pub(crate) fn tar(entries: &[Vec<u8>]) -> Vec<u8> {
     [&entries.concat()[..], &[0; 1024]].concat()
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     io::Write::write_all(&mut encoder, bytes).unwrap();
     encoder.finish().unwrap()

@@ -1,10 +1,14 @@
-//! What this machine offers and lacks, read from files alone. Whether it really works is for a test in a real
-//! sandbox to show.
+//! What this machine offers and lacks, read from files but for one trial. Whether all of it really works is for a test in a
+//! real sandbox to show.
+
+mod container;
+mod trial;
 
 use std::{fs, path::Path};
 
 use serde::Serialize;
 
+use self::{container::Container, trial::Trial};
 use crate::{cgroup, sys};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -26,28 +30,27 @@ pub struct Finding {
 }
 
 /// What the findings are drawn from; a test can make one up.
-#[derive(Debug, Default)]
-pub struct Facts {
-    pub release: String,
+#[derive(Debug, Clone, Default)]
+struct Facts {
+    release: String,
     /// With CAP_SYS_ADMIN.
-    pub privileged: bool,
-    pub is_root: bool,
-    pub max_user_namespaces: Option<u64>,
-    pub unprivileged_userns_clone: Option<u64>,
-    pub apparmor_restricts: Option<u64>,
+    privileged: bool,
+    is_root: bool,
+    max_user_namespaces: Option<u64>,
+    unprivileged_userns_clone: Option<u64>,
+    apparmor_restricts: Option<u64>,
     /// 2: a seccomp filter is on this very process, as in a container.
-    pub seccomp_mode: u64,
-    pub in_container: bool,
-    /// A user namespace can be made, as a trial showed.
-    pub may_unshare: bool,
-    pub landlock_abi: u32,
-    pub cgroups: Option<Result<String, String>>,
+    seccomp_mode: u64,
+    container: Option<Container>,
+    trial: Trial,
+    landlock_abi: u32,
+    cgroups: Option<Result<String, String>>,
 }
 
-/// What a container needs so that an ordinary user in it can make sandboxes.
-const IN_DOCKER: &str = "belljar doctor --profile docker > belljar-seccomp.json, then docker run --user 1000:1000 \
-                         --security-opt seccomp=belljar-seccomp.json --security-opt systempaths=unconfined \
-                         --security-opt apparmor=unconfined";
+/// The machine's AppArmor has its say in containers too.
+const OUTSIDE_OF_CONTAINER: &str = "; AppArmor outside of it denies user namespaces as well: load the profile that belljar \
+                                    doctor --profile apparmor prints there, and name it (apparmor=belljar) in place of \
+                                    unconfined";
 
 pub fn survey() -> Vec<Finding> {
     findings(&Facts::read())
@@ -70,8 +73,11 @@ impl Facts {
             unprivileged_userns_clone: number("/proc/sys/kernel/unprivileged_userns_clone"),
             apparmor_restricts: number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
             seccomp_mode: seccomp.unwrap_or(0),
-            in_container: ["/.dockerenv", "/run/.containerenv"].iter().any(|p| Path::new(p).exists()),
-            may_unshare: sys::may_make_user_namespace(),
+            container: Container::recognise(
+                |path| Path::new(path).exists(),
+                |path| Some(String::from_utf8_lossy(&fs::read(path).ok()?).into_owned()),
+            ),
+            trial: trial::try_it(),
             landlock_abi: sys::landlock_abi(),
             cgroups: Some(cgroups),
         }
@@ -113,10 +119,15 @@ fn user_namespaces(facts: &Facts) -> Finding {
         return Finding { layer, status: Status::Present, detail, fix: None };
     }
     if facts.is_root {
+        let remedy = facts.container.unwrap_or(Container::Engine).remedy();
         return missing(
             "this is root without CAP_SYS_ADMIN, as in a container: sandboxes would have root's own user",
-            &format!("run it as an ordinary user; in a container: {IN_DOCKER}"),
+            &format!("run it as an ordinary user; in a container: {remedy}"),
         );
+    }
+    if facts.trial == Trial::Works {
+        let detail = "for ordinary users: all sandboxes share this user's rights outside".into();
+        return Finding { layer, status: Status::Present, detail, fix: None };
     }
     if facts.unprivileged_userns_clone == Some(0) {
         return missing(
@@ -124,7 +135,20 @@ fn user_namespaces(facts: &Facts) -> Finding {
             "sudo sysctl -w kernel.unprivileged_userns_clone=1, or run belljar as root",
         );
     }
-    if facts.apparmor_restricts == Some(1) {
+    let restricted = facts.apparmor_restricts == Some(1) && facts.trial != Trial::NoProc;
+    if let Some(container) = facts.container {
+        let detail = match facts.trial {
+            Trial::NoProc => "part of /proc is covered in this container, so no sandbox can have one",
+            Trial::NoNamespace if facts.seccomp_mode == 2 => {
+                "this container's seccomp profile denies unshare (Docker's default)"
+            }
+            Trial::NoNamespace => "this container denies user namespaces",
+            _ => "this container denies mounts in user namespaces, as AppArmor's default profile does",
+        };
+        let also = if restricted { OUTSIDE_OF_CONTAINER } else { "" };
+        return missing(detail, &format!("{}{also}", container.remedy()));
+    }
+    if restricted {
         return missing(
             "AppArmor denies user namespaces to programs it does not know (Ubuntu 23.10 and newer)",
             "belljar doctor --profile apparmor | sudo tee /etc/apparmor.d/belljar && sudo apparmor_parser -r \
@@ -132,11 +156,20 @@ fn user_namespaces(facts: &Facts) -> Finding {
              as root",
         );
     }
-    if facts.seccomp_mode == 2 && facts.in_container && !facts.may_unshare {
-        return missing("this container's seccomp profile denies unshare (Docker's default)", IN_DOCKER);
+    match facts.trial {
+        Trial::NoProc => missing(
+            "part of /proc is covered, as by systemd's ProtectKernelTunables=, so no sandbox can have one",
+            "start it where /proc is whole, or run belljar as root",
+        ),
+        _ if facts.seccomp_mode == 2 => missing(
+            "a filter of system calls that is on this process denies them, as systemd's RestrictNamespaces= does",
+            "start it without that filter",
+        ),
+        _ => missing(
+            "something denies them to this program",
+            "sudo dmesg | grep -i denied names what does (AppArmor, SELinux); or run belljar as root",
+        ),
     }
-    let detail = "for ordinary users: all sandboxes share this user's rights outside".into();
-    Finding { layer, status: Status::Present, detail, fix: None }
 }
 
 fn seccomp(facts: &Facts) -> Finding {
@@ -165,10 +198,9 @@ fn cgroups(facts: &Facts) -> Finding {
                 Some(Err(why)) => format!("limits hold for single processes only: {why}"),
                 _ => "limits hold for single processes only".into(),
             },
-            fix: Some(if facts.in_container {
-                "limit the container as a whole: docker run --memory 4g --pids-limit 1000 --cpus 2".into()
-            } else {
-                "systemd-run --user --scope -p Delegate=yes belljar …, or run belljar as root".into()
+            fix: Some(match facts.container {
+                Some(container) => container.limit_as_a_whole().into(),
+                None => "systemd-run --user --scope -p Delegate=yes belljar …, or run belljar as root".into(),
             }),
         },
     }
@@ -186,6 +218,8 @@ fn landlock(facts: &Facts) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn user(change: impl FnOnce(&mut Facts)) -> Finding {
@@ -196,25 +230,71 @@ mod tests {
     }
 
     #[test]
-    fn ubuntus_apparmor_rule_is_recognised() {
-        let finding = user(|f| f.apparmor_restricts = Some(1));
-        assert_eq!(finding.status, Status::Missing);
-        assert!(finding.fix.unwrap().contains("/etc/apparmor.d/belljar"));
-        assert_eq!(user(|f| (f.apparmor_restricts, f.privileged) = (Some(1), true)).status, Status::Present);
+    fn whatever_settings_say_a_trial_that_works_decides() {
+        for container in [None, Some(Container::Engine), Some(Container::Pod), Some(Container::Lxc)] {
+            for (restricts, mode) in [(None, 0), (Some(0), 0), (Some(1), 0), (Some(1), 2)] {
+                for clone in [None, Some(0), Some(1)] {
+                    let change = |f: &mut Facts| {
+                        (f.container, f.apparmor_restricts, f.seccomp_mode) = (container, restricts, mode);
+                        f.unprivileged_userns_clone = clone;
+                    };
+                    let with = |trial| {
+                        user(|f| {
+                            change(f);
+                            f.trial = trial;
+                        })
+                    };
+                    assert_eq!(
+                        with(Trial::Works).status,
+                        Status::Present,
+                        "{container:?} {restricts:?} {mode}"
+                    );
+                    for trial in [Trial::NoNamespace, Trial::NoRights, Trial::NoProc] {
+                        let finding = with(trial);
+                        assert_eq!(finding.status, Status::Missing, "{finding:?}");
+                        assert!(finding.fix.is_some(), "{finding:?}");
+                        let root = user(|f| {
+                            change(f);
+                            (f.trial, f.privileged, f.is_root) = (trial, true, true);
+                        });
+                        assert_eq!(root.status, Status::Present, "root needs none of it: {root:?}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]
-    fn dockers_seccomp_profile_is_recognised() {
-        let finding = user(|f| (f.seccomp_mode, f.in_container) = (2, true));
-        assert_eq!(finding.status, Status::Missing);
-        assert!(finding.fix.unwrap().contains("seccomp=belljar-seccomp.json"));
-        let allowed = user(|f| (f.seccomp_mode, f.in_container, f.may_unshare) = (2, true, true));
-        assert_eq!(allowed.status, Status::Present);
+    fn whoever_is_refused_is_told_by_what_and_what_to_do() {
+        let mut told = BTreeMap::<_, Vec<_>>::new();
+        for container in [None, Some(Container::Engine), Some(Container::Pod)] {
+            for apparmor_restricts in [None, Some(1)] {
+                for trial in [Trial::NoNamespace, Trial::NoRights, Trial::NoProc] {
+                    for seccomp_mode in [0, 2] {
+                        let finding = user(|f| {
+                            (f.container, f.apparmor_restricts) = (container, apparmor_restricts);
+                            (f.trial, f.seccomp_mode) = (trial, seccomp_mode);
+                        });
+                        let seen = format!(
+                            "{container:?}, {trial:?}, AppArmor {apparmor_restricts:?}, seccomp {seccomp_mode}"
+                        );
+                        told.entry((finding.detail, finding.fix)).or_default().push(seen);
+                    }
+                }
+            }
+        }
+        let told: Vec<_> = told
+            .into_iter()
+            .map(|((detail, fix), seen)| {
+                format!("{}\n  {detail}\n  fix: {}\n", seen.join("\n"), fix.unwrap())
+            })
+            .collect();
+        insta::assert_snapshot!(told.join("\n"));
     }
 
     #[test]
     fn root_that_may_not_do_what_root_does_is_recognised() {
-        let finding = user(|f| f.is_root = true);
+        let finding = user(|f| (f.is_root, f.trial) = (true, Trial::Works));
         assert_eq!(finding.status, Status::Missing);
         assert!(
             finding.detail.contains("CAP_SYS_ADMIN") && finding.fix.unwrap().contains("--user 1000:1000")
@@ -224,9 +304,17 @@ mod tests {
 
     #[test]
     fn switches_that_forbid_user_namespaces_are_recognised() {
-        assert_eq!(user(|f| f.unprivileged_userns_clone = Some(0)).status, Status::Missing);
-        assert_eq!(user(|f| f.max_user_namespaces = Some(0)).status, Status::Missing);
-        assert_eq!(user(|_| ()).status, Status::Present);
+        assert!(user(|f| f.unprivileged_userns_clone = Some(0)).detail.contains("unprivileged_userns_clone"));
+        assert!(user(|f| f.max_user_namespaces = Some(0)).detail.contains("max_user_namespaces"));
+    }
+
+    #[test]
+    fn the_trial_says_what_the_same_steps_say_elsewhere() {
+        let works = std::process::Command::new("unshare")
+            .args(["--user", "--mount", "--pid", "--fork", "--mount-proc", "true"])
+            .output()
+            .is_ok_and(|output| output.status.success());
+        assert_eq!(trial::try_it() == Trial::Works, works);
     }
 
     #[test]

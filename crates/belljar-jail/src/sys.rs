@@ -233,15 +233,6 @@ pub(crate) fn has_sys_admin() -> bool {
     result == 0 && data[0].effective & (1 << CAP_SYS_ADMIN) != 0
 }
 
-/// Tries it, in a child that does nothing but end, so that threads of the caller do not matter.
-pub(crate) fn may_make_user_namespace() -> bool {
-    match fork(libc::CLONE_NEWUSER as u64, None) {
-        Ok(Forked::Child) => exit_now(0),
-        Ok(Forked::Parent { pid, .. }) => wait_for(pid) == 0,
-        Err(_) => false,
-    }
-}
-
 /// Empties the bounding set, so that not even a file capability could bring one back.
 pub(crate) fn drop_bounding_set() -> io::Result<()> {
     for cap in 0..64 {

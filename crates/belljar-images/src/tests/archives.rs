@@ -43,7 +43,7 @@ fn digest(bytes: &[u8]) -> String {
     digest_text(Sha256::new_with_prefix(bytes))
 }
 
-fn config(layers: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn config(layers: &[&[u8]]) -> Vec<u8> {
     let ids: Vec<_> = layers.iter().map(|layer| digest(layer)).collect();
     serde_json::json!({
         "architecture": architecture(), "os": "linux", "rootfs": {"type": "layers", "diff_ids": ids},
@@ -54,7 +54,7 @@ fn config(layers: &[&[u8]]) -> Vec<u8> {
 }
 
 /// As `docker save` writes it.
-fn saved(layers: &[&[u8]], config: &[u8]) -> Vec<u8> {
+pub(crate) fn saved(layers: &[&[u8]], config: &[u8]) -> Vec<u8> {
     saved_as(layers, config, |at| format!("layer{at}/layer.tar"))
 }
 
@@ -68,7 +68,7 @@ fn saved_as(layers: &[&[u8]], config: &[u8], named: impl Fn(usize) -> String) ->
 }
 
 /// As an OCI layout, its layers compressed.
-fn layout(layers: &[&[u8]], config: &[u8], change: impl Fn(usize, &mut Vec<u8>)) -> Vec<u8> {
+pub(crate) fn layout(layers: &[&[u8]], config: &[u8], change: impl Fn(usize, &mut Vec<u8>)) -> Vec<u8> {
     let mut entries = vec![file("oci-layout", r#"{"imageLayoutVersion": "1.0.0"}"#)];
     let mut blob = |bytes: &[u8], stored: &[u8]| {
         let digest = digest(bytes);
@@ -99,7 +99,7 @@ fn layout(layers: &[&[u8]], config: &[u8], change: impl Fn(usize, &mut Vec<u8>))
     tar(&entries)
 }
 
-fn base() -> Vec<u8> {
+pub(crate) fn base() -> Vec<u8> {
     tar(&[
         entry("usr/bin/python3", b'0', 0o755, "", b"x"),
         entry("opt/bin/node", b'0', 0o755, "", b"x"),
@@ -107,7 +107,7 @@ fn base() -> Vec<u8> {
     ])
 }
 
-fn top() -> Vec<u8> {
+pub(crate) fn top() -> Vec<u8> {
     tar(&[file("opt/bin/.wh.node", ""), file("srv/app/main.py", "print()")])
 }
 

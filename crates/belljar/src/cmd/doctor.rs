@@ -401,6 +401,51 @@ mod tests {
         assert!(apparmor("/home/**").is_err());
     }
 
+    /// What the profile for containers says to a call with these arguments.
+    fn container_allows(call: &str, arguments: &[u64]) -> bool {
+        let profile: serde_json::Value = serde_json::from_str(DOCKER).unwrap();
+        let rules = profile["syscalls"].as_array().unwrap();
+        assert_eq!(profile["defaultAction"], "SCMP_ACT_ERRNO");
+        rules.iter().any(|rule| {
+            assert_eq!(rule["action"], "SCMP_ACT_ALLOW");
+            let tests = rule["args"].as_array().map_or(&[][..], |tests| tests);
+            rule["names"].as_array().unwrap().iter().any(|name| name == call)
+                && tests.iter().all(|test| {
+                    assert_eq!(test["op"], "SCMP_CMP_EQ");
+                    arguments.get(test["index"].as_u64().unwrap() as usize).copied() == test["value"].as_u64()
+                })
+        })
+    }
+
+    #[test]
+    fn a_container_may_have_the_sockets_that_are_used_and_no_others() {
+        for family in 0..64u64 {
+            for protocol in 0..32 {
+                // AF_UNIX, AF_INET, AF_INET6; AF_NETLINK with NETLINK_ROUTE.
+                let used = matches!((family, protocol), (1 | 2 | 10, _) | (16, 0));
+                let allowed = container_allows("socket", &[family, 1, protocol]);
+                assert_eq!(allowed, used, "family {family}, protocol {protocol}");
+            }
+            assert_eq!(container_allows("socketpair", &[family, 1, 0]), family == 1, "family {family}");
+        }
+    }
+
+    #[test]
+    fn a_container_may_do_what_its_sandboxes_may_and_little_more() {
+        let inside = belljar_jail::seccomp::profile::profile();
+        for rule in inside["syscalls"].as_array().unwrap() {
+            for name in rule["names"].as_array().unwrap() {
+                let name = name.as_str().unwrap();
+                assert!(container_allows(name, &[1, 1, 0]), "{name}");
+            }
+        }
+        let refused = "add_key bpf clock_settime init_module io_uring_setup kexec_load keyctl open_by_handle_at \
+                       perf_event_open pidfd_getfd process_madvise process_vm_readv ptrace userfaultfd";
+        for refused in refused.split(' ') {
+            assert!(!container_allows(refused, &[0; 6]), "{refused}");
+        }
+    }
+
     #[test]
     fn a_broken_layer_is_not_overlooked() {
         let broken = Report {
