@@ -299,13 +299,11 @@ def pages():
             client, counts = Client(process), []
             client.call("create_context", name="the first")
             known = pythons(process.pid)
-            zygote = min(known, key=known.get)
             for number in range(FORKS):
                 client.call("create_context", name=f"fork {number}")
                 (fresh,) = pythons(process.pid).keys() - known.keys()
                 known[fresh] = number
                 counts.append(own_pages(fresh))
-            print(f"a fresh interpreter leaves {huge_pages(fresh)} of its zygote's {huge_pages(zygote)} huge pages whole")
             process.stdin.close()
             process.wait(PATIENCE)
         finally:
@@ -324,7 +322,7 @@ def pythons(server):
 
 
 def own_pages(pid):
-    """Those that may be written to and that no other process has."""
+    """Those that it wrote to: no other process has them, and they are not a file's."""
     count = 0
     with open(f"/proc/{pid}/pagemap", "rb", 0) as table:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
@@ -332,13 +330,8 @@ def own_pages(pid):
             if rights == "rw-p":
                 start, end = (int(address, 16) for address in where.split("-"))
                 table.seek(start // PAGE * 8)
-                count += sum(1 for page in array.array("Q", table.read((end - start) // PAGE * 8)) if page >> 56 & 1)
+                count += sum(1 for page in array.array("Q", table.read((end - start) // PAGE * 8)) if page >> 56 & 0b100001 == 1)
     return count
-
-
-def huge_pages(pid):
-    rolled = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return int(re.search(r"^AnonHugePages: +(\d+)", rolled, re.M)[1]) >> 11
 
 
 def judge(what, count, before, taken):
