@@ -18,6 +18,8 @@ use rustls::{
 };
 use sha2::{Digest, Sha256};
 
+use crate::host::Host;
+
 const MAX_LEAVES: usize = 256;
 const HTTP: &[u8] = b"http/1.1";
 
@@ -26,7 +28,7 @@ pub struct Authority {
     certificate: CertificateDer<'static>,
     pem: String,
     /// By host.
-    leaves: Mutex<HashMap<String, Arc<ServerConfig>>>,
+    leaves: Mutex<HashMap<Host, Arc<ServerConfig>>>,
 }
 
 impl fmt::Debug for Authority {
@@ -70,13 +72,13 @@ impl Authority {
     }
 
     /// How to be this host.
-    pub(crate) fn server(&self, host: &str) -> io::Result<Arc<ServerConfig>> {
+    pub(crate) fn server(&self, host: &Host) -> io::Result<Arc<ServerConfig>> {
         let mut leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(leaf) = leaves.get(host) {
             return Ok(Arc::clone(leaf));
         }
         let key = KeyPair::generate().map_err(io::Error::other)?;
-        let mut params = params(vec![host.to_owned()])?;
+        let mut params = params(vec![host.bare()])?;
         params.distinguished_name.push(DnType::CommonName, "Belljar");
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -95,7 +97,7 @@ impl Authority {
             leaves.clear();
         }
         let config = Arc::new(config);
-        leaves.insert(host.to_owned(), Arc::clone(&config));
+        leaves.insert(host.clone(), Arc::clone(&config));
         Ok(config)
     }
 }
@@ -143,19 +145,19 @@ pub fn bundle(authority: &Authority) -> String {
 mod tests {
     use rustls::{
         client::WebPkiServerVerifier,
-        pki_types::{ServerName, UnixTime, pem::PemObject},
+        pki_types::{UnixTime, pem::PemObject},
     };
 
     use super::*;
 
-    fn verify(trusted: &str, authority: &Authority, host: &'static str, name: &'static str) -> bool {
+    fn verify(trusted: &str, authority: &Authority, host: &str, name: &str) -> bool {
         let provider = Arc::new(ring::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(trusted.as_bytes()).unwrap()).unwrap();
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
         // The chain as it is sent.
-        let config = authority.server(host).unwrap();
+        let config = authority.server(&Host::parse(host).unwrap()).unwrap();
         let mut client_config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
@@ -164,7 +166,7 @@ mod tests {
             .with_no_client_auth();
         client_config.alpn_protocols = vec![HTTP.to_vec()];
         let _ = UnixTime::now();
-        let name = ServerName::try_from(name).unwrap();
+        let name = Host::parse(name).unwrap().server_name().unwrap();
         let mut client = rustls::ClientConnection::new(Arc::new(client_config), name).unwrap();
         let mut server = rustls::ServerConnection::new(config).unwrap();
         for _ in 0..10 {
@@ -195,6 +197,15 @@ mod tests {
         assert!(verify(ours.certificate(), &ours, "api.test", "api.test"));
         assert!(!verify(ours.certificate(), &ours, "api.test", "other.test"));
         assert!(!verify(other.certificate(), &ours, "api.test", "api.test"));
+    }
+
+    #[test]
+    fn an_address_is_somebody_too() {
+        let ours = Authority::new().unwrap();
+        for address in ["192.0.2.1", "[2001:db8::1]"] {
+            assert!(verify(ours.certificate(), &ours, address, address), "{address}");
+        }
+        assert!(!verify(ours.certificate(), &ours, "[2001:db8::1]", "[2001:db8::2]"));
     }
 
     #[test]

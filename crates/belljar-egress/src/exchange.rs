@@ -1,7 +1,7 @@
 //! One request and its answer. Neither connection is used for another: what one request leaves behind cannot become a
 //! part of the next.
 
-use std::{io, sync::atomic::Ordering, time::Duration};
+use std::{io, time::Duration};
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split},
@@ -223,7 +223,7 @@ where
     request.write(&mut out);
     let mut body = Body::new(framing);
     loop {
-        bytes.sent.fetch_add(out.len() as u64, Ordering::Relaxed);
+        bytes.count(&bytes.sent, out.len()).await;
         // One that does not read on may have answered already; that is heard on the other side.
         if to.write_all(&out).await.is_err() || to.flush().await.is_err() {
             return Ok((to, from));
@@ -237,7 +237,7 @@ where
             Some(piece) => out = piece,
             None if framing == Framing::Chunked => {
                 last_chunk(&mut out);
-                bytes.sent.fetch_add(out.len() as u64, Ordering::Relaxed);
+                bytes.count(&bytes.sent, out.len()).await;
                 let _ = to.write_all(&out).await;
                 let _ = to.flush().await;
                 return Ok((to, from));
@@ -260,7 +260,7 @@ struct Answer<'a, W> {
 impl<W: AsyncWrite + Unpin> Answer<'_, W> {
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
         self.began = true;
-        self.bytes.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.bytes.count(&self.bytes.received, bytes.len()).await;
         let written = async {
             self.out.write_all(bytes).await?;
             self.out.flush().await

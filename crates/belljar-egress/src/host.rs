@@ -5,6 +5,8 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
+
 const MAX_NAME: usize = 253;
 const MAX_LABEL: usize = 63;
 
@@ -80,6 +82,21 @@ fn ends_in_a_number(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or_default();
     let hex = last.strip_prefix("0x").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_hexdigit()));
     hex || last.bytes().all(|b| b.is_ascii_digit())
+}
+
+impl Host {
+    /// As certificates have it: addresses without brackets.
+    pub(crate) fn bare(&self) -> String {
+        match self {
+            Self::Name(name) => name.clone(),
+            Self::Address(address) => address.to_string(),
+        }
+    }
+
+    /// Who has to be at the other end of TLS.
+    pub(crate) fn server_name(&self) -> Result<ServerName<'static>, InvalidDnsNameError> {
+        ServerName::try_from(self.bare())
+    }
 }
 
 impl fmt::Display for Host {

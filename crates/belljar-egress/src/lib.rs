@@ -11,10 +11,12 @@ mod exchange;
 mod hello;
 mod host;
 mod http;
+mod listener;
 mod log;
 mod policy;
 mod prefixed;
 mod proxy;
+mod rate;
 mod refusal;
 mod relay;
 mod scrubber;
@@ -26,9 +28,10 @@ mod way;
 
 pub use authority::{Authority, bundle};
 pub use host::Host;
+pub use listener::Listeners;
 pub use log::{Log, Record, Totals, Traffic};
 pub use policy::{Ceiling, Mode, Policy, Rule};
-pub use proxy::{Gateway, Listeners, Proxy};
+pub use proxy::{Gateway, Proxy};
 pub use refusal::Reason;
 pub use secret::Secret;
 

@@ -1,21 +1,38 @@
 //! What went out of a sandbox, and what was not let out.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    mem,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
+use tokio::{runtime::Handle, time::sleep};
 
-use crate::refusal::{Reason, Refusal};
+use crate::{
+    rate::Rate,
+    refusal::{Reason, Refusal},
+};
 
 const KEPT: usize = 200;
 const MAX_TEXT: usize = 300;
+/// Connections of one sandbox that are reported one by one, in a second and at once after a pause. A program can cause
+/// any number of them, so the rest is added up. What was refused and carried nothing is counted apart, and hides no other.
+const REPORTED: u64 = 20;
+const REPORTED_AT_ONCE: u64 = 40;
+/// After so long the sums are reported.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// Places that have a sum each; all others share one.
+const PLACES: usize = 16;
+/// What is looked into takes so much more work than what is passed on.
+pub(crate) const INSPECTED: u64 = 4;
+/// Passing on a few bytes takes as much work as this many.
+const LEAST: u64 = 4 << 10;
 
 /// One connection.
 #[derive(Debug, Clone)]
@@ -45,6 +62,21 @@ pub struct Log {
     owner: String,
     records: Mutex<VecDeque<Record>>,
     count: AtomicU64,
+    reported: Rate,
+    /// The same for what came to nothing.
+    nothing: Rate,
+    /// Of what was not reported, by where it was to go.
+    sums: Mutex<BTreeMap<String, Sum>>,
+}
+
+/// Several connections.
+#[derive(Debug, Default)]
+struct Sum {
+    connections: u64,
+    refused: u64,
+    sent: u64,
+    received: u64,
+    secrets: BTreeSet<String>,
 }
 
 /// Of all sandboxes, since the start.
@@ -90,7 +122,13 @@ impl Totals {
 
 impl Log {
     pub fn new(owner: impl Into<String>) -> Arc<Self> {
-        Arc::new(Self { owner: owner.into(), records: Mutex::default(), count: AtomicU64::new(0) })
+        let rate = || Rate::new(REPORTED, REPORTED_AT_ONCE);
+        let (records, count, sums) = Default::default();
+        Arc::new(Self { owner: owner.into(), records, count, reported: rate(), nothing: rate(), sums })
+    }
+
+    fn sums(&self) -> MutexGuard<'_, BTreeMap<String, Sum>> {
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The newest last, and how many there were in all.
@@ -100,8 +138,23 @@ impl Log {
         (records.iter().skip(skip).cloned().collect(), self.count.load(Ordering::Relaxed))
     }
 
-    fn add(&self, record: Record, aside: &str) {
-        let Record { kind, to, sent, received, seconds, secrets, .. } = &record;
+    fn add(self: &Arc<Self>, record: Record, aside: &str) {
+        let came_to_nothing = record.refused.is_some() && record.sent == 0 && record.received == 0;
+        let rate = if came_to_nothing { &self.nothing } else { &self.reported };
+        match rate.try_take() {
+            true => self.report(&record, aside),
+            false => self.add_up(&record),
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        if records.len() == KEPT {
+            records.pop_front();
+        }
+        records.push_back(record);
+    }
+
+    fn report(&self, record: &Record, aside: &str) {
+        let Record { kind, to, sent, received, seconds, secrets, .. } = record;
         let address = record.address.map(|address| address.to_string()).unwrap_or_default();
         let method = record.method.as_deref().unwrap_or_default();
         match &record.refused {
@@ -113,12 +166,44 @@ impl Log {
                 reason = reason.as_str(), why, aside, "refused"
             ),
         }
-        self.count.fetch_add(1, Ordering::Relaxed);
-        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-        if records.len() == KEPT {
-            records.pop_front();
+    }
+
+    fn add_up(self: &Arc<Self>, record: &Record) {
+        let mut sums = self.sums();
+        let first = sums.is_empty();
+        let has_room = sums.len() < PLACES || sums.contains_key(&record.to);
+        let sum = sums.entry(if has_room { record.to.clone() } else { String::new() }).or_default();
+        sum.connections += 1;
+        sum.refused += u64::from(record.refused.is_some());
+        sum.sent = sum.sent.saturating_add(record.sent);
+        sum.received = sum.received.saturating_add(record.received);
+        sum.secrets.extend(record.secrets.iter().cloned());
+        drop(sums);
+        // Elsewhere than in the proxy, the end of this log tells it.
+        if first && let Ok(runtime) = Handle::try_current() {
+            let log = Arc::downgrade(self);
+            runtime.spawn(async move {
+                sleep(INTERVAL).await;
+                log.upgrade().inspect(|log| log.tell());
+            });
         }
-        records.push_back(record);
+    }
+
+    /// Reports what was added up.
+    pub(crate) fn tell(&self) {
+        let sums = mem::take(&mut *self.sums());
+        for (to, Sum { connections: omitted, refused, sent, received, secrets }) in sums {
+            let secrets = Vec::from_iter(secrets);
+            tracing::info!(
+                target: "belljar::egress", owner = self.owner, to, omitted, refused, sent, received, ?secrets, "omitted"
+            );
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.tell();
     }
 }
 
@@ -127,11 +212,29 @@ impl Log {
 pub(crate) struct Bytes {
     pub(crate) sent: AtomicU64,
     pub(crate) received: AtomicU64,
+    inspected: AtomicBool,
+    /// Of all connections of the sandbox.
+    rate: Option<Arc<Rate>>,
 }
 
 impl Bytes {
     pub(crate) fn sum(&self) -> u64 {
         self.sent.load(Ordering::Relaxed).wrapping_add(self.received.load(Ordering::Relaxed))
+    }
+
+    /// From here on they are looked into.
+    pub(crate) fn inspect(&self) {
+        self.inspected.store(true, Ordering::Relaxed);
+    }
+
+    /// Adds to one of the sums, and returns when there may be more.
+    pub(crate) async fn count(&self, sum: &AtomicU64, bytes: usize) {
+        let bytes = bytes as u64;
+        sum.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(rate) = &self.rate {
+            let times = if self.inspected.load(Ordering::Relaxed) { INSPECTED } else { 1 };
+            rate.take(bytes.max(LEAST) * times).await;
+        }
     }
 }
 
@@ -162,6 +265,12 @@ impl Trail {
         };
         let (log, totals) = (Arc::clone(log), Arc::clone(totals));
         Self { log, totals, record: Some(record), aside: None, began: Instant::now(), bytes: Arc::default() }
+    }
+
+    /// Its bytes are part of what the sandbox may have in a second.
+    pub(crate) fn within(mut self, rate: &Arc<Rate>) -> Self {
+        self.bytes = Arc::new(Bytes { rate: Some(Arc::clone(rate)), ..Bytes::default() });
+        self
     }
 
     /// What is known by now.
@@ -201,3 +310,6 @@ impl Drop for Trail {
         self.log.add(record, self.aside.as_deref().unwrap_or_default());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,28 +1,49 @@
 //! What listens inside a sandbox, and where it leads.
 
 use std::{
-    fmt, io, net,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    fmt, io,
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    thread,
     time::Duration,
 };
 
 use rustls::ClientConfig;
 use tokio::{
-    net::TcpListener,
+    runtime::{Builder, Runtime},
     sync::{OnceCell, Semaphore},
     task::JoinHandle,
+    time::{sleep, timeout},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Authority, Ceiling, Log, Mode, Policy, Secret, Totals, Traffic, authority,
     dial::{Lookups, Resolve, System},
+    listener::{Listener, Listeners, PAUSE},
+    rate::Rate,
     refusal::{Reason, Refusal},
     way::Way,
 };
 
 /// Connections that one sandbox may have at once; further ones wait.
 const MAX_CONNECTIONS: usize = 128;
+/// Connections that one sandbox may begin in a second, and at once after a pause; further ones wait.
+const CONNECTIONS: u64 = 100;
+const CONNECTIONS_AT_ONCE: u64 = 200;
+/// Bytes that go through for one sandbox in a second, as many as a fast line has. What is looked into counts as [`INSPECTED`](crate::log::INSPECTED)
+/// times as much.
+const BYTES: u64 = 128 << 20;
+/// Ending connections takes no time, unless the machine is very busy.
+const END_LIMIT: Duration = Duration::from_secs(1);
+
+/// Where all of this runs: apart from the calls, with a quarter of the processors and ordinary priority. So what one
+/// sandbox sends and receives keeps no other from its turn.
+static RUNTIME: LazyLock<Result<Runtime, String>> = LazyLock::new(|| {
+    let threads = thread::available_parallelism().map_or(1, |all| (all.get() / 4).max(1));
+    let runtime =
+        Builder::new_multi_thread().worker_threads(threads).thread_name("network").enable_all().build();
+    runtime.map_err(|e| e.to_string())
+});
 
 /// What the proxies of all sandboxes share.
 pub struct Gateway {
@@ -31,13 +52,8 @@ pub struct Gateway {
     resolver: Arc<dyn Resolve>,
     pub(crate) totals: Arc<Totals>,
     client: OnceCell<Arc<ClientConfig>>,
-}
-
-/// Sockets that were bound inside of a sandbox.
-#[derive(Debug)]
-pub struct Listeners {
-    pub http: net::TcpListener,
-    pub socks: net::TcpListener,
+    /// Those that listen.
+    doors: TaskTracker,
 }
 
 /// The way out of one sandbox. Dropping it ends every connection and gives up the sockets.
@@ -80,6 +96,9 @@ struct Door {
     lookups: Arc<Lookups>,
     log: Arc<Log>,
     places: Arc<Semaphore>,
+    begun: Rate,
+    bytes: Arc<Rate>,
+    connections: TaskTracker,
     stop: CancellationToken,
 }
 
@@ -109,7 +128,7 @@ impl Gateway {
     }
 
     pub(crate) fn with(ceiling: Ceiling, secrets: Vec<Secret>, resolver: Arc<dyn Resolve>) -> Arc<Self> {
-        Arc::new(Self { ceiling, secrets, resolver, totals: Arc::default(), client: OnceCell::new() })
+        Self::calling(ceiling, secrets, resolver, OnceCell::new())
     }
 
     #[cfg(test)]
@@ -119,8 +138,17 @@ impl Gateway {
         resolver: Arc<dyn Resolve>,
         client: Arc<ClientConfig>,
     ) -> Arc<Self> {
-        let client = OnceCell::new_with(Some(client));
-        Arc::new(Self { ceiling, secrets, resolver, totals: Arc::default(), client })
+        Self::calling(ceiling, secrets, resolver, OnceCell::new_with(Some(client)))
+    }
+
+    fn calling(
+        ceiling: Ceiling,
+        secrets: Vec<Secret>,
+        resolver: Arc<dyn Resolve>,
+        client: OnceCell<Arc<ClientConfig>>,
+    ) -> Arc<Self> {
+        let (totals, doors) = (Arc::default(), TaskTracker::new());
+        Arc::new(Self { ceiling, secrets, resolver, totals, client, doors })
     }
 
     pub fn ceiling(&self) -> &Ceiling {
@@ -142,7 +170,7 @@ impl Gateway {
         policy.mode == Mode::Allowlist || (policy.mode == Mode::Open && !self.secrets.is_empty())
     }
 
-    /// Serves what was bound, until the proxy is dropped. Call it inside of a runtime.
+    /// Serves what was bound, until the proxy is dropped.
     pub fn open(
         self: &Arc<Self>,
         policy: Policy,
@@ -150,19 +178,32 @@ impl Gateway {
         log: Arc<Log>,
         listeners: Listeners,
     ) -> io::Result<Proxy> {
-        let adopt = |listener: net::TcpListener| {
-            listener.set_nonblocking(true)?;
-            TcpListener::from_std(listener)
-        };
-        let (http, socks) = (adopt(listeners.http)?, adopt(listeners.socks)?);
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let runtime = RUNTIME.as_ref().map_err(|why| io::Error::other(why.as_str()))?;
+        let _here = runtime.enter();
+        let Listeners { http, socks, foreign } = listeners;
+        let (http, socks) = (Listener::new(http, foreign)?, Listener::new(socks, foreign)?);
         let stop = CancellationToken::new();
-        let rules = Mutex::new(Rules { policy, stop: stop.child_token() });
-        let lookups = Arc::new(Lookups::new(Arc::clone(&self.resolver)));
-        let door = Arc::new(Door { gateway: Arc::clone(self), rules, authority, lookups, log, places, stop });
+        let door = Arc::new(Door {
+            gateway: Arc::clone(self),
+            rules: Mutex::new(Rules { policy, stop: stop.child_token() }),
+            authority,
+            lookups: Arc::new(Lookups::new(Arc::clone(&self.resolver))),
+            log,
+            places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            begun: Rate::new(CONNECTIONS, CONNECTIONS_AT_ONCE),
+            bytes: Arc::new(Rate::new(BYTES, BYTES)),
+            connections: TaskTracker::new(),
+            stop,
+        });
         let listening = [(http, false), (socks, true)]
-            .map(|(listener, socks)| tokio::spawn(Arc::clone(&door).listen(listener, socks)));
+            .map(|(listener, socks)| self.doors.spawn(Arc::clone(&door).listen(listener, socks)));
         Ok(Proxy { door, listening: Some(listening) })
+    }
+
+    /// Returns when all connections of proxies that were dropped are written down. None is opened after this.
+    pub async fn settle(&self) {
+        self.doors.close();
+        let _ = timeout(END_LIMIT, self.doors.wait()).await;
     }
 
     pub(crate) async fn client(&self) -> Result<Arc<ClientConfig>, Refusal> {
@@ -175,20 +216,20 @@ impl Gateway {
 }
 
 impl Door {
-    async fn listen(self: Arc<Self>, listener: TcpListener, socks: bool) {
+    async fn listen(self: Arc<Self>, mut listener: Listener, socks: bool) {
         let accept = async {
             loop {
                 let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { return };
-                let Ok((stream, _)) = listener.accept().await else {
-                    // Out of descriptors, most likely: that passes.
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                self.begun.take(1).await;
+                let Ok(stream) = listener.accept().await else {
+                    sleep(PAUSE).await;
                     continue;
                 };
                 let Rules { policy, stop } = lock(&self.rules).clone();
                 let (gateway, authority) = (self.gateway.clone(), self.authority.clone());
-                let (lookups, log) = (self.lookups.clone(), self.log.clone());
-                let way = Way { gateway, policy, authority, lookups, log };
-                tokio::spawn(async move {
+                let (lookups, log, rate) = (self.lookups.clone(), self.log.clone(), self.bytes.clone());
+                let way = Way { gateway, policy, authority, lookups, log, rate };
+                self.connections.spawn(async move {
                     let serve = async {
                         match socks {
                             true => way.socks(stream).await,
@@ -207,5 +248,11 @@ impl Door {
             () = self.stop.cancelled() => {}
             () = accept => {}
         }
+        // Goes on if it takes longer: whoever else has the socket can see to that.
+        let ended = tokio::spawn(listener.end());
+        self.connections.close();
+        self.connections.wait().await;
+        self.log.tell();
+        let _ = timeout(END_LIMIT, ended).await;
     }
 }

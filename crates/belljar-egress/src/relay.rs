@@ -1,10 +1,6 @@
 //! Bytes both ways.
 
-use std::{
-    io,
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::{io, sync::atomic::AtomicU64, time::Duration};
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split},
@@ -72,8 +68,8 @@ where
 {
     let (a_read, a_write) = split(a);
     let (b_read, b_write) = split(b);
-    let out = pump(a_read, b_write, ahead, watch, &bytes.sent);
-    both(out, pump(b_read, a_write, Vec::new(), None, &bytes.received), bytes).await
+    let out = pump(a_read, b_write, ahead, watch, bytes, &bytes.sent);
+    both(out, pump(b_read, a_write, Vec::new(), None, bytes, &bytes.received), bytes).await
 }
 
 /// The two directions of a connection, until both have ended or it is silent for long.
@@ -110,7 +106,8 @@ pub(crate) async fn pump<A: AsyncRead + AsyncWrite, B: AsyncRead + AsyncWrite>(
     mut to: WriteHalf<B>,
     ahead: Vec<u8>,
     mut watch: Option<Watch>,
-    count: &AtomicU64,
+    bytes: &Bytes,
+    sum: &AtomicU64,
 ) -> Result<(), End> {
     let mut buffer = ahead;
     let mut filled = buffer.len();
@@ -126,7 +123,7 @@ pub(crate) async fn pump<A: AsyncRead + AsyncWrite, B: AsyncRead + AsyncWrite>(
             }
             to.write_all(&buffer[..filled]).await?;
             to.flush().await?;
-            count.fetch_add(filled as u64, Ordering::Relaxed);
+            bytes.count(sum, filled).await;
             buffer.resize(16 << 10, 0);
         }
         filled = from.read(&mut buffer).await?;

@@ -9,6 +9,8 @@ const ENTITIES: [(&[u8], u8); 5] =
 pub(crate) struct Scrubber {
     /// Longest first: one may begin with another.
     needles: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Bytes that one of them may begin with, however it is written.
+    begins: [bool; 256],
     pending: Vec<u8>,
 }
 
@@ -26,7 +28,11 @@ impl Scrubber {
     pub(crate) fn new(mut needles: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
         needles.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.0.cmp(&b.0)));
         needles.dedup();
-        Self { needles, pending: Vec::new() }
+        let begins = std::array::from_fn(|found| {
+            let begins = |byte: &u8| is_raw(found as u8, *byte, false) || begins_escape(found as u8);
+            needles.iter().any(|(needle, _)| needle.first().is_some_and(begins))
+        });
+        Self { needles, begins, pending: Vec::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -56,7 +62,14 @@ impl Scrubber {
         let mut out = Vec::with_capacity(text.len());
         let mut at = 0;
         while at < text.len() {
+            // Nearly always there is nothing.
+            let plain = text[at..].iter().take_while(|byte| !self.begins[usize::from(**byte)]).count();
+            out.extend_from_slice(&text[at..at + plain]);
+            at += plain;
             let rest = &text[at..];
+            if rest.is_empty() {
+                break;
+            }
             let found = self.needles.iter().map(|(needle, with)| (find(needle, rest, whole, false), with));
             match found.into_iter().find(|(found, _)| *found != Found::No) {
                 Some((Found::Yes(length), with)) => {
@@ -83,8 +96,8 @@ impl Scrubber {
 
 /// Servers escape as much as they like, so every byte may be written in every way, whatever the others are.
 fn find(needle: &[u8], text: &[u8], whole: bool, any_case: bool) -> Found {
-    let same = |a: u8, b: u8| a == b || (any_case && a.eq_ignore_ascii_case(&b));
-    let raw = |found: u8, byte: u8| same(found, byte) || (found == b'+' && byte == b' ');
+    let same = |a: u8, b: u8| is_same(a, b, any_case);
+    let raw = |found: u8, byte: u8| is_raw(found, byte, any_case);
     // Nearly always this is all there is to see.
     if needle
         .first()
@@ -122,6 +135,15 @@ fn find(needle: &[u8], text: &[u8], whole: bool, any_case: bool) -> Found {
         Some(end) => Found::Yes(*end),
         None => Found::No,
     }
+}
+
+fn is_same(a: u8, b: u8, any_case: bool) -> bool {
+    a == b || (any_case && a.eq_ignore_ascii_case(&b))
+}
+
+/// Whether one stands for the other by itself: a blank may be written as +.
+fn is_raw(found: u8, byte: u8, any_case: bool) -> bool {
+    is_same(found, byte, any_case) || (found == b'+' && byte == b' ')
 }
 
 enum Escape {

@@ -145,13 +145,29 @@ pub(crate) fn fill_in(
             used.push(secret.name.clone());
         }
         let encoded = credentials.unwrap_or_default().into_iter().chain([BASE64.encode(&secret.value)]);
+        let encoded = encoded.chain(within_base64(&secret.value));
         // There is another alphabet, for addresses; and padding is left out by some.
         let all = encoded.flat_map(|text| [text.replace('+', "-").replace('/', "_"), text]);
         let all = all.flat_map(|text| [text.trim_end_matches('=').to_owned(), text]);
-        let all = all.chain([secret.value.clone()]);
+        let all = all.chain([secret.value.clone()]).chain(hex(&secret.value));
         needles.extend(all.map(|needle| (needle.into_bytes(), placeholder.clone().into_bytes())));
     }
     Ok((used, Scrubber::new(needles)))
+}
+
+/// What all texts have in common in base64 that contain the value: it may begin at three places in a group of four, and
+/// the letters at its ends are partly of what is beside it. Ten letters are left of the shortest value.
+fn within_base64(value: &str) -> [String; 3] {
+    [0, 1, 2].map(|before| {
+        let bytes = before + value.len();
+        let encoded = BASE64.encode([&[0; 2][..before], value.as_bytes()].concat());
+        encoded[(8 * before).div_ceil(6)..8 * bytes / 6].to_owned()
+    })
+}
+
+fn hex(value: &str) -> [String; 2] {
+    let small: String = value.bytes().map(|byte| format!("{byte:02x}")).collect();
+    [small.to_ascii_uppercase(), small]
 }
 
 /// One word, or none at all.
@@ -262,6 +278,43 @@ mod tests {
                 let shown = String::from_utf8(scrubber.clean(format!("<{form}>").as_bytes())).unwrap();
                 assert_eq!(shown, format!("<{}>", secret.placeholder()), "{form}");
             }
+        }
+    }
+
+    #[test]
+    fn whatever_it_is_encoded_together_with() {
+        for value in ["s3cret/t", "s3cret/to", "s3cret/tok", VALUE, "~~~>>>???~~~x"] {
+            let secret = Secret::bind("K=api.test/Authorization", &|_| Some(value.into())).unwrap();
+            let (_, scrubber) = fill_in(&[&secret], &mut Headers::default()).unwrap();
+            for before in ["", "B", "me", "you", "Bearer ", "token ", "x-oauth-basic:"] {
+                for after in ["", "\n", ":x", "...", "and more"] {
+                    let encoded = BASE64.encode(format!("{before}{value}{after}"));
+                    for form in
+                        [&encoded, &encoded.replace('+', "-").replace('/', "_"), &encoded.replace('/', "%2F")]
+                    {
+                        let shown = String::from_utf8(scrubber.clean(form.as_bytes())).unwrap();
+                        assert!(
+                            shown.contains(&secret.placeholder()),
+                            "{before:?} {after:?} {form}: {shown}"
+                        );
+                        // Of the letters at its ends, which tell a few bits, no more than these are left.
+                        let left = shown.len() - secret.placeholder().len();
+                        assert!(left <= (before.len() + after.len()).div_ceil(3) * 4 + 4, "{form}: {shown}");
+                    }
+                }
+            }
+            let hex: String = value.bytes().map(|byte| format!("{byte:02x}")).collect();
+            for form in [hex.clone(), hex.to_ascii_uppercase()] {
+                let shown = String::from_utf8(scrubber.clean(format!("00{form}ff").as_bytes())).unwrap();
+                assert_eq!(shown, format!("00{}ff", secret.placeholder()));
+            }
+        }
+    }
+
+    #[test]
+    fn no_needle_is_so_short_that_it_is_found_elsewhere() {
+        for value in ["s3cret/t", "s3cret/to", "s3cret/tok"] {
+            assert!(within_base64(value).iter().all(|needle| needle.len() >= 10), "{value}");
         }
     }
 

@@ -1,7 +1,5 @@
 //! Requests one after the other, each for the host of the connection. Answers are not looked at.
 
-use std::sync::atomic::Ordering;
-
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, split};
 
 use crate::{
@@ -67,7 +65,9 @@ where
             }
         }
     };
-    only_refused(both(out, pump(up_read, client_write, Vec::new(), None, &bytes.received), bytes).await)
+    only_refused(
+        both(out, pump(up_read, client_write, Vec::new(), None, bytes, &bytes.received), bytes).await,
+    )
 }
 
 /// What follows is no HTTP, once the server has agreed to that. Before, it could still be read as a request.
@@ -87,7 +87,7 @@ where
     first.request.headers.set("Upgrade", "websocket");
     let mut asked = Vec::new();
     first.request.write(&mut asked);
-    bytes.sent.fetch_add(asked.len() as u64, Ordering::Relaxed);
+    bytes.count(&bytes.sent, asked.len()).await;
     heard(upstream.write_all(&asked)).await?;
     heard(upstream.flush()).await?;
     let mut upstream = Reader::new(upstream);
@@ -99,7 +99,7 @@ where
     }
     let (upstream, after) = upstream.into_parts();
     let answer = [head, after].concat();
-    bytes.received.fetch_add(answer.len() as u64, Ordering::Relaxed);
+    bytes.count(&bytes.received, answer.len()).await;
     heard(client.inner.write_all(&answer)).await?;
     heard(client.inner.flush()).await?;
     let ahead = client.take(client.buffered().len());

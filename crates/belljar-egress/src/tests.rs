@@ -22,6 +22,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::{dial::Resolve, *};
 
+mod limits;
 mod secrets;
 mod tls;
 
@@ -57,7 +58,8 @@ impl Upstream {
                 let (heard, signer) = (Arc::clone(&theirs), Arc::clone(&signer));
                 tokio::spawn(async move {
                     if tls {
-                        let acceptor = TlsAcceptor::from(signer.server("a.test").unwrap());
+                        let acceptor =
+                            TlsAcceptor::from(signer.server(&Host::parse("a.test").unwrap()).unwrap());
                         if let Ok(stream) = acceptor.accept(stream).await {
                             serve(stream, &heard, answer).await;
                         }
@@ -117,6 +119,16 @@ struct Rig {
 impl Rig {
     /// `private` hosts are here; `allow` is the sandbox's list, without which everything public is open.
     fn new(upstream: &Upstream, private: &[&str], allow: Option<&[&str]>, secrets: &[&str]) -> Self {
+        Self::with(upstream, private, allow, secrets, false)
+    }
+
+    fn with(
+        upstream: &Upstream,
+        private: &[&str],
+        allow: Option<&[&str]>,
+        secrets: &[&str],
+        foreign: bool,
+    ) -> Self {
         let place = |host: &&str| (Host::parse(host).unwrap(), upstream.port);
         let ceiling =
             Ceiling { max: Mode::Open, allow: Vec::new(), private: private.iter().map(place).collect() };
@@ -127,7 +139,7 @@ impl Rig {
         let client = Upstream::trusting(&upstream.authority);
         let gateway = Gateway::trusting(ceiling, secrets, Arc::new(Here), client);
         let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let listeners = Listeners { http: listen(), socks: listen() };
+        let listeners = Listeners { http: listen(), socks: listen(), foreign };
         let port = |listener: &std::net::TcpListener| listener.local_addr().unwrap().port();
         let (http, socks) = (port(&listeners.http), port(&listeners.socks));
         let rule = |text: &&str| text.replace("PORT", &upstream.port.to_string()).parse().unwrap();
@@ -470,8 +482,10 @@ async fn a_change_ends_what_the_policy_before_it_allowed() {
 #[tokio::test]
 async fn when_it_is_closed_its_sockets_can_be_bound_again() {
     let upstream = Upstream::start(true, HELLO).await;
-    let mut rig = Rig::new(&upstream, &["a.test"], None, &[]);
-    let _open = rig.tunnel(&format!("a.test:{}", upstream.port)).await.unwrap();
-    timeout(PATIENCE, rig.proxy.take().unwrap().close()).await.unwrap();
-    std::net::TcpListener::bind(("127.0.0.1", rig.http)).unwrap();
+    for foreign in [false, true] {
+        let mut rig = Rig::with(&upstream, &["a.test"], None, &[], foreign);
+        let _open = rig.tunnel(&format!("a.test:{}", upstream.port)).await.unwrap();
+        timeout(PATIENCE, rig.proxy.take().unwrap().close()).await.unwrap();
+        std::net::TcpListener::bind(("127.0.0.1", rig.http)).unwrap();
+    }
 }

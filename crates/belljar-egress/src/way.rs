@@ -2,7 +2,6 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use rustls::pki_types::ServerName;
 use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server::TlsStream};
 
@@ -16,6 +15,7 @@ use crate::{
     log::Trail,
     policy::Grant,
     prefixed::Prefixed,
+    rate::Rate,
     refusal::{Reason, Refusal},
     relay::{only_refused, relay},
     session, socks,
@@ -33,6 +33,8 @@ pub(crate) struct Way {
     pub(crate) authority: Option<Arc<Authority>>,
     pub(crate) lookups: Arc<Lookups>,
     pub(crate) log: Arc<Log>,
+    /// Of bytes that go through.
+    pub(crate) rate: Arc<Rate>,
 }
 
 /// Somewhere that may be reached, and is.
@@ -45,7 +47,7 @@ struct Place {
 
 impl Way {
     fn trail(&self, kind: &'static str) -> Trail {
-        Trail::new(&self.log, &self.gateway.totals, kind)
+        Trail::new(&self.log, &self.gateway.totals, kind).within(&self.rate)
     }
 
     fn secrets(&self, host: &Host, port: u16) -> Vec<&Secret> {
@@ -246,7 +248,7 @@ impl Way {
     ) -> Result<TlsStream<Prefixed<TcpStream>>, Refusal> {
         let missing = || Refusal::new(Reason::Unreachable, "this sandbox trusts no authority of ours");
         let authority = self.authority.as_ref().ok_or_else(missing)?;
-        let acceptor = TlsAcceptor::from(authority.server(&host.to_string()).map_err(no_tls)?);
+        let acceptor = TlsAcceptor::from(authority.server(host).map_err(no_tls)?);
         let (client, ahead) = client.into_parts();
         let accepting = timeout(HANDSHAKE_LIMIT, acceptor.accept(Prefixed::new(client, ahead)));
         accepting.await.map_err(late).flatten().map_err(no_tls)
@@ -258,7 +260,7 @@ impl Way {
         host: &Host,
         upstream: TcpStream,
     ) -> Result<client::TlsStream<TcpStream>, Refusal> {
-        let server = ServerName::try_from(host.to_string()).map_err(|e| no_tls(io::Error::other(e)))?;
+        let server = host.server_name().map_err(|e| no_tls(io::Error::other(e)))?;
         let connector = TlsConnector::from(self.gateway.client().await?);
         let connecting = timeout(HANDSHAKE_LIMIT, connector.connect(server, upstream));
         connecting.await.map_err(late).flatten().map_err(no_tls)
@@ -275,6 +277,7 @@ impl Way {
     ) -> Result<(), Refusal> {
         let Place { host, port, grant, upstream } = place;
         let bytes = Arc::clone(&trail.bytes);
+        bytes.inspect();
         let mut client = Reader::new(self.accept(&host, client).await?);
         let mut judge = |request: Request| {
             let path = request.target.clone();

@@ -86,6 +86,7 @@ impl SandboxService {
         self.pool.clear();
         // The next server binds these sockets anew.
         self.cut_networks();
+        self.gateway.settle().await;
     }
 
     /// Begins to end everything, without waiting for it.

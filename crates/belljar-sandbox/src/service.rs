@@ -424,8 +424,10 @@ impl SandboxService {
         // Everything at once, instead of one by one.
         self.backend.abandon();
         self.pool.clear();
+        self.cut_networks();
         lock(&self.contexts).clear();
         self.backend.shutdown(SHUTDOWN_GRACE).await;
+        self.gateway.settle().await;
     }
 }
 

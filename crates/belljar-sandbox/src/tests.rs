@@ -132,7 +132,7 @@ impl Machine for FakeMachine {
         let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (http, socks) = (listen(), listen());
         self.0.doors.lock().unwrap().push(http.local_addr().unwrap());
-        Ok(Listeners { http, socks })
+        Ok(Listeners { http, socks, foreign: false })
     }
 
     async fn destroy(&self) -> Result<(), BackendError> {

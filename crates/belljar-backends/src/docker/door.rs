@@ -1,7 +1,8 @@
 //! The socket that a container's guest calls: once to be told what to do, and again for every stream it is asked for.
 //!
 //! The host listens and the guest calls, so the directory can be read-only inside: a program there cannot fill the host's
-//! disk. Whoever calls is hostile code of that very sandbox at worst, and can only fool itself; all of it is bounded.
+//! disk. Whoever calls is hostile code of that very sandbox at worst, and can only fool itself; all of it is bounded. What
+//! is asked for has a number that nobody else can guess, and the guest that called first keeps its place.
 
 use std::{
     collections::HashMap,
@@ -13,10 +14,7 @@ use std::{
         unix::fs::PermissionsExt,
     },
     path::Path,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -29,21 +27,25 @@ use belljar_sandbox::BackendError;
 use rustix::{
     fs::{Mode, OFlags, open},
     net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketType, recvmsg, sockopt,
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketType, ipproto, recvmsg,
+        sockopt,
     },
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, Interest},
     net::{UnixListener, UnixStream, unix::OwnedWriteHalf},
     sync::{Semaphore, mpsc, oneshot, watch},
-    time::timeout,
+    time::{MissedTickBehavior, interval, timeout},
 };
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 /// A guest says at once what it calls for.
 const CALL_LIMIT: Duration = Duration::from_secs(5);
 /// Calls that have not said yet what they are for.
 const MAX_CALLS: usize = 32;
+/// One call after the other: a program inside can call as often as it likes.
+const PACE: Duration = Duration::from_millis(2);
 /// Messages that wait for the guest to read them. One that does not read has no business going on.
 const MAX_UNSENT: usize = 64;
 /// A guest that does not call back by then is not going to.
@@ -58,7 +60,6 @@ struct Waiting {
 
 pub(super) struct Door {
     first: Vec<u8>,
-    next: AtomicU64,
     waiting: Mutex<Waiting>,
     /// The way to the guest; `None` until it has called, and when it is gone.
     control: watch::Sender<Option<mpsc::Sender<Vec<u8>>>>,
@@ -67,6 +68,11 @@ pub(super) struct Door {
     /// The guest has gone after it was here.
     pub(super) lost: CancellationToken,
     pub(super) closed: CancellationToken,
+}
+
+/// Not to be guessed by other code of the sandbox, which could answer before the guest does.
+fn number() -> u64 {
+    Uuid::new_v4().as_u64_pair().1
 }
 
 fn frame(message: &ToGuest, body: &[u8]) -> Vec<u8> {
@@ -82,7 +88,6 @@ impl Door {
         let listener = bind(directory)?;
         let door = Arc::new(Self {
             first: frame(&ToGuest::Init { config }, filter),
-            next: AtomicU64::new(1),
             waiting: Mutex::default(),
             control: watch::Sender::new(None),
             claimed: Mutex::default(),
@@ -105,7 +110,10 @@ impl Door {
 
     async fn serve(self: Arc<Self>, listener: UnixListener) {
         let places = Arc::new(Semaphore::new(MAX_CALLS));
+        let mut pace = interval(PACE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            pace.tick().await;
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             let Ok((stream, _)) = listener.accept().await else {
                 // Out of descriptors, most likely: that passes.
@@ -148,7 +156,7 @@ impl Door {
         None
     }
 
-    /// Talks to the guest until it is gone. One that calls again takes the place of the one before.
+    /// Talks to the guest until it is gone. Who calls as long as there is one is not the guest.
     async fn attend(&self, stream: UnixStream) {
         let (mut from, to) = stream.into_split();
         let (sender, messages) = mpsc::channel(MAX_UNSENT);
@@ -157,7 +165,17 @@ impl Door {
             let _ = sender.try_send(claimed);
         }
         let ours = sender.downgrade();
-        self.control.send_replace(Some(sender));
+        let mut sender = Some(sender);
+        let first = self.control.send_if_modified(|control| {
+            let free = control.is_none();
+            if free {
+                *control = sender.take();
+            }
+            free
+        });
+        if !first {
+            return;
+        }
         // The guest says nothing here: the stream's end is what it tells.
         let mut byte = [0; 1];
         tokio::select! {
@@ -209,17 +227,17 @@ impl Door {
 
     pub(super) async fn dial(&self) -> Result<UnixStream, BackendError> {
         let (sender, answer) = oneshot::channel();
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let id = number();
         self.waiting().streams.insert(id, sender);
         let stream = self.asked(&ToGuest::Dial { id }, answer).await;
         self.waiting().streams.remove(&id);
         stream
     }
 
-    /// Sockets that listen on the sandbox's own loopback.
+    /// Sockets that listen on the sandbox's own loopback. Code inside may have them as well.
     pub(super) async fn listen(&self) -> Result<[OwnedFd; 2], BackendError> {
         let (sender, answer) = oneshot::channel();
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let id = number();
         self.waiting().sockets.insert(id, sender);
         let sockets = self.asked(&ToGuest::Listen { id }, answer).await;
         self.waiting().sockets.remove(&id);
@@ -298,12 +316,16 @@ fn listens(socket: &OwnedFd) -> bool {
     let is = |what: rustix::io::Result<bool>| what.unwrap_or(false);
     is(sockopt::socket_domain(socket).map(|domain| domain == AddressFamily::INET))
         && is(sockopt::socket_type(socket).map(|kind| kind == SocketType::STREAM))
+        && is(sockopt::socket_protocol(socket).map(|protocol| protocol == Some(ipproto::TCP)))
         && is(sockopt::socket_acceptconn(socket))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{io::IoSlice, os::fd::AsFd};
+
     use belljar_proto::frame::Decoder;
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
     use super::*;
 
@@ -367,6 +389,64 @@ mod tests {
         let mut said = [0; 5];
         ours.read_exact(&mut said).await.unwrap();
         assert_eq!(&said, b"hello");
+    }
+
+    /// Hands over two sockets, as a guest does.
+    async fn hand_over(directory: &Path, id: u64, sockets: [&std::net::TcpListener; 2]) -> UnixStream {
+        let stream = call(directory, Caller::Sockets(id).encode()).await;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let sockets = sockets.map(AsFd::as_fd);
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&sockets)));
+        sendmsg(&stream, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::empty()).unwrap();
+        stream
+    }
+
+    #[tokio::test]
+    async fn sockets_are_taken_once_and_from_who_knows_the_number() {
+        let place = tempfile::tempdir().unwrap();
+        let door = Door::open(place.path(), GuestConfig::default(), b"").unwrap();
+        let mut guest = Guest::call(place.path()).await;
+        guest.hear().await.unwrap();
+        let mut ask = async || {
+            let door = Arc::clone(&door);
+            let asked = tokio::spawn(async move { door.listen().await });
+            let Some((ToGuest::Listen { id }, _)) = guest.hear().await else { panic!("nobody listens") };
+            (asked, id)
+        };
+        let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (theirs, real) = (listen(), listen());
+        let (first, id) = ask().await;
+        for guess in [0, 1, 2, id ^ 1, id.wrapping_add(1)] {
+            let mut stream = hand_over(place.path(), guess, [&theirs, &theirs]).await;
+            assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
+        }
+        let mut stream = hand_over(place.path(), id, [&real, &real]).await;
+        assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
+        let [http, _] = first.await.unwrap().unwrap();
+        assert_eq!(std::net::TcpListener::from(http).local_addr().unwrap(), real.local_addr().unwrap());
+        // The second time, the number is another one, and the first means nothing.
+        let (second, next) = ask().await;
+        assert!(next.abs_diff(id) > 1000, "{id} {next}");
+        let mut stream = hand_over(place.path(), id, [&theirs, &theirs]).await;
+        assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
+        let _stream = hand_over(place.path(), next, [&real, &real]).await;
+        let [http, _] = second.await.unwrap().unwrap();
+        assert_eq!(std::net::TcpListener::from(http).local_addr().unwrap(), real.local_addr().unwrap());
+    }
+
+    #[tokio::test]
+    async fn the_guest_that_called_first_keeps_its_place() {
+        let place = tempfile::tempdir().unwrap();
+        let door = Door::open(place.path(), GuestConfig::default(), b"").unwrap();
+        let mut guest = Guest::call(place.path()).await;
+        guest.hear().await.unwrap();
+        let mut other = Guest::call(place.path()).await;
+        assert!(other.hear().await.is_none());
+        let asked = Arc::clone(&door);
+        tokio::spawn(async move { asked.dial().await });
+        assert!(matches!(guest.hear().await, Some((ToGuest::Dial { .. }, _))));
+        assert!(!door.lost.is_cancelled());
     }
 
     #[tokio::test]

@@ -225,7 +225,7 @@ impl Machine for DockerMachine {
 
     async fn listen(&self, _: Option<&str>) -> Result<Listeners, BackendError> {
         let [http, socks] = self.0.door.listen().await?;
-        Ok(Listeners { http: http.into(), socks: socks.into() })
+        Ok(Listeners { http: http.into(), socks: socks.into(), foreign: true })
     }
 
     async fn destroy(&self) -> Result<(), BackendError> {

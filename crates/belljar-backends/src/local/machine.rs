@@ -66,7 +66,7 @@ impl Machine for LocalMachine {
         let listen = ToJailer::Listen { id: self.id.clone(), trust: trust.map(str::to_owned) };
         let sockets = <[OwnedFd; 2]>::try_from(self.jailer.request(&self.id, listen).await?);
         let [http, socks] = sockets.map_err(|_| BackendError::new("the jailer sent no sockets"))?;
-        Ok(Listeners { http: http.into(), socks: socks.into() })
+        Ok(Listeners { http: http.into(), socks: socks.into(), foreign: false })
     }
 
     async fn destroy(&self) -> Result<(), BackendError> {

@@ -91,7 +91,9 @@ async fn a_server_may_ask_for_another_hello() {
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_cert_resolver(Arc::clone(&authority.server("a.test").unwrap().cert_resolver));
+        .with_cert_resolver(Arc::clone(
+            &authority.server(&Host::parse("a.test").unwrap()).unwrap().cert_resolver,
+        ));
     let theirs = Arc::clone(&heard);
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
@@ -195,7 +197,7 @@ async fn patient_server() -> Upstream {
     let (signer, theirs) = (Arc::clone(&authority), Arc::clone(&heard));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let acceptor = TlsAcceptor::from(signer.server("a.test").unwrap());
+            let acceptor = TlsAcceptor::from(signer.server(&Host::parse("a.test").unwrap()).unwrap());
             let heard = Arc::clone(&theirs);
             tokio::spawn(async move {
                 let mut stream = http::Reader::new(acceptor.accept(stream).await.unwrap());
