@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """One sandbox at full attack, and what its neighbour feels of it: `make neighbour`.
 
-    bench/neighbour.py [--seconds 60] [--fail-above 2]
+    bench/neighbour.py [--seconds 60] [--fail-above 2] [--network]
 
 Two contexts of one `belljar mcp`. The first answers `run_code("1+1")`, one call after the other; the other one is quiet at
-first, then forks, fills memory and disks, prints, opens sockets, sends signals, and goes out through its proxy, all at once
-and for as long as told.
+first, then forks, fills memory and disks, prints, opens sockets and sends signals, all at once and for as long as told; with
+--network it also goes out through its proxy as much as that lets it, to a server that has to be on this machine as well.
 Prints the median and the 99th percentile before and during the attack, and their ratio. Fails if that is too large, or if
 one of the attacks was not there all the time: a neighbour that sleeps disturbs nobody. Needs root, to see them.
 
@@ -42,6 +42,8 @@ ATTACKS = {
     "sockets": "import socket\nkept = []\nwhile True:\n  try: kept.append(socket.socketpair()); kept[-1][0].send(b'x' * 1000)\n  except OSError: kept.clear()",
     "signals": "import os, signal\nsignal.signal(signal.SIGUSR1, signal.SIG_IGN)\nwhile True: os.kill(os.getpid(), signal.SIGUSR1)",
     "processor": "while True: pass",
+}
+NETWORK = {
     # A hundred or so at a time, as fast as the proxy takes them.
     "connections": """import os, socket
 place = os.environ['OUTSIDE']
@@ -78,7 +80,7 @@ class Outside:
         listener.close()
 
     def serve(self, listener):
-        os.nice(10)  # it would be another machine
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # it would be another machine
         while True:
             stream, _ = listener.accept()
             threading.Thread(target=self.answer, args=(stream,), daemon=True).start()
@@ -158,15 +160,18 @@ def spent():
     return found
 
 
-def attacked(server, context, seconds):
-    """Milliseconds of each call, and what was missing of the attack."""
+def attacked(server, context, seconds, launch):
+    """Milliseconds of each call, and what was missing of the attack. One that a limit ended altogether, with the shell that
+    starts it again, is begun anew."""
     taken, idle, last, looks = [], [], spent(), max(1, round(seconds / LOOK_EVERY))
     for look in range(1, looks + 1):
         taken += measure(server, context, seconds / looks)
         now = spent()
         for name, (count, ticks) in now.items():
             if not count:
-                idle.append(f"{name}: no process at look {look} of {looks}")
+                if not last[name][0]:
+                    idle.append(f"{name}: no process at look {look} of {looks}")
+                launch(name)
             elif ticks <= last[name][1]:
                 idle.append(f"{name}: {count} processes that did nothing before look {look} of {looks}")
         last = now
@@ -179,7 +184,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60, help="of attack; the quiet before is a third of that")
     parser.add_argument("--fail-above", type=float, default=2, metavar="RATIO", help="exit with 1 if p99 grows by more (2)")
+    parser.add_argument("--network", action="store_true", help="attack through the proxy too")
     arguments = parser.parse_args()
+    ATTACKS.update(NETWORK if arguments.network else {})
     outside = Outside()
     server = Server(outside.place)
     try:
@@ -194,14 +201,18 @@ def main():
         session = asked["session_id"]
         measure(server, context, 1)
         before = measure(server, context, arguments.seconds / 3)
-        for name, code in ATTACKS.items():
+
+        def launch(name):
             forever = f"while true; do python3 -c \"$CODE\"; done  {sign(name)}"
-            marked = f"{sign(name)}\n{code}"
+            marked = f"{sign(name)}\n{ATTACKS[name]}"
             server.call("execute_command", session_id=session, command=forever, background=True,
                         env={"CODE": marked, "OUTSIDE": outside.place})
+
+        for name in ATTACKS:
+            launch(name)
         # Until each has begun.
         measure(server, context, 1)
-        during, idle = attacked(server, context, arguments.seconds)
+        during, idle = attacked(server, context, arguments.seconds, launch)
     finally:
         server.close()
         outside.close()

@@ -32,17 +32,22 @@ const CONNECTIONS: u64 = 100;
 const CONNECTIONS_AT_ONCE: u64 = 200;
 /// Bytes that go through for one sandbox in a second, as many as a fast line has. What is looked into counts as [`INSPECTED`](crate::log::INSPECTED)
 /// times as much.
-const BYTES: u64 = 128 << 20;
+const BYTES: u64 = 64 << 20;
+const STEP_BACK: i32 = 5;
 /// Ending connections takes no time, unless the machine is very busy.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
-/// Where all of this runs: apart from the calls, with a quarter of the processors and ordinary priority. So what one
-/// sandbox sends and receives keeps no other from its turn.
+/// Where all of this runs: apart from the calls, with a quarter of the processors, and it stands back behind whoever wants
+/// one for a moment. So what one sandbox sends and receives keeps no other from its turn.
 static RUNTIME: LazyLock<Result<Runtime, String>> = LazyLock::new(|| {
     let threads = thread::available_parallelism().map_or(1, |all| (all.get() / 4).max(1));
-    let runtime =
-        Builder::new_multi_thread().worker_threads(threads).thread_name("network").enable_all().build();
-    runtime.map_err(|e| e.to_string())
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(threads).thread_name("network").enable_all();
+    // To step back is always allowed; of a thread alone, on Linux.
+    builder.on_thread_start(|| {
+        let _ = rustix::process::nice(STEP_BACK);
+    });
+    builder.build().map_err(|e| e.to_string())
 });
 
 /// What the proxies of all sandboxes share.
