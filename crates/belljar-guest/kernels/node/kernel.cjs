@@ -19,7 +19,7 @@
 // How SIGINT stops stuck code without a second JS thread: Node's native SIGINT watchdog terminates scripts run with
 // breakOnSigint. Every way into user code (cells, ticks and microtasks, timers, I/O callbacks) is routed through one
 // such script, the gate. Termination can therefore never hit the kernel's own code, which runs outside the gate.
-const DRAIN_MS = 1000, POLL_MS = 50, PART_MAX = 8 << 20, FRAME_MAX = 15 << 20, WIRE = 3;
+const DRAIN_MS = 1000, POLL_MS = 50, PART_MAX = 8 << 20, FRAME_MAX = 15 << 20, TOGETHER = 64 << 10, WIRE = 3;
 
 function fatal(e) {
   const json = Buffer.from(JSON.stringify({ fatal: { message: String(e && e.stack) } })), head = Buffer.alloc(8);
@@ -146,6 +146,18 @@ function encode(head, bodies = []) {
 // One native call per frame: libuv keeps what the socket does not take, and termination cannot cut a frame in two.
 function send(head, bodies) {
   const frame = encode(head, bodies);
+  if (unsent === null) { write(frame); return; }
+  unsent[unsent.length] = frame;
+  if (frame.length > TOGETHER) flush();
+}
+// What a run has to say at its end goes out at once: each write wakes the guest.
+let unsent = null;
+function flush() {
+  const frames = unsent;
+  unsent = [];
+  if (frames.length) write(frames.length === 1 ? frames[0] : concat(frames));
+}
+function write(frame) {
   const req = new WriteWrap();
   req.oncomplete = (status) => { if (status < 0) reallyExit(70); };
   req.buffer = frame;
@@ -652,6 +664,11 @@ let poll = null;
 function afterTick() {
   const me = run;
   if (me === null) return;
+  unsent = [];
+  try { proceed(me); } finally { flush(); unsent = null; }
+  if (run === null) putRight(me);
+}
+function proceed(me) {
   if (!me.stopped && me.outcome !== null && !me.shown) {
     me.shown = true;
     showOutcome(me);
@@ -703,10 +720,6 @@ function finish(me) {
   run = null;
   if (waiting.size) waiting.clear();             // nobody is there to be told
   if (poll !== null) { clearTimeout(poll); poll = null; }
-  awaited = undefined;
-  if (me.pending) connect(); else post('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
-  process.exitCode = undefined;
-  const usable = restoreFds();
   let error = me.failed;
   if (me.exit !== null) error = me.exit === 0 ? null : { name: 'Exit', message: `process.exit(${me.exit})` };
   else if (me.stopped) error = { name: 'Interrupted', message: 'interrupted' };
@@ -715,7 +728,14 @@ function finish(me) {
   const done = { id: me.id, ok: error === null };
   if (error !== null) { done.error = error; done.interrupted = interrupted; }
   send({ done });
-  if (!usable) reallyExit(71);                   // output is lost for good: a new kernel is better
+}
+
+// What the run left behind, while whoever asked for it reads the answer.
+function putRight(me) {
+  awaited = undefined;
+  if (me.pending) connect(); else post('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
+  process.exitCode = undefined;
+  if (!restoreFds()) reallyExit(71);             // output is lost for good: a new kernel is better
 }
 
 // ---- what cells see ------------------------------------------------------------------------------------------------
