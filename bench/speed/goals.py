@@ -9,6 +9,8 @@ MS, MB = 1e-3, 1e6
 WARM, EMPTY = "Belljar, pool warm", "Belljar, pool empty"
 # Reached over MCP or Jupyter's messaging, and keeping state: the ones to be ten times faster than.
 STATEFUL = {"run 1+1": ["ipykernel", "Jupyter Kernel Gateway", "jupyter-mcp-server"], "run 1+1, JavaScript": [DENO, IJAVASCRIPT]}
+# What is to take no longer beside a thousand contexts.
+GROWING = ["create", "create, right after a stop", "run 1+1", "stop"]
 FLOORS = {"run 1+1": SOCKET, "run 1+1, JavaScript": NODE}
 
 
@@ -99,7 +101,7 @@ def goals(figures: Figures):
     at_once = "64 contexts at once, a few milliseconds of work"
     single("64 contexts at once, of what bare interpreters make of the processors", f"{at_once}: of bare interpreters", 0.8, True)
     single("64 contexts at once: 99th percentile to median", f"{at_once}: p99 to median", 10, False)
-    for what in ("create", "run 1+1", "stop"):
+    for what in GROWING:
         curve, beside = (dict(map(tuple, figures.curves.get(key, []))) for key in (what, f"{what}, beside one context"))
         ratio(f"{what} with 1,000 contexts alive beside 1", curve.get(1_000), curve.get(1), 1.5, at_least=False)
         ratio("the same, beside a server with one at the same time", beside.get(1_000), beside.get(1_000) and 1, 1.5, at_least=False)
