@@ -587,9 +587,10 @@ class Interrupts(Base):
         self.shows(GC + "3", "3")
 
     def test_blocking_child(self):
-        """A child that is waited for synchronously has to get its own SIGINT (the guest's part)."""
+        """A child that is waited for synchronously has to get its own SIGINT (the guest's part). This one does not end before the
+        kernel has had time to notice its own."""
         self.good("const {spawnSync} = require('child_process')")
-        self.k.start("spawnSync('sleep', ['20']); 'not shown'")
+        self.k.start("spawnSync('sh', ['-c', 'trap \"sleep 0.5; exit\" INT; while :; do sleep 0.05; done']); 'not shown'")
         time.sleep(0.3)
         self.k.interrupt()
         with open(f"/proc/{self.k.pid}/task/{self.k.pid}/children") as f:
