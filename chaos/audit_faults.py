@@ -4,7 +4,7 @@ import time
 
 from anatomy import wait_until
 from doors import DOWN, Failed, Refused
-from faults import fault, fill
+from faults import fault, fill, start_without_room
 from model import Violation
 
 
@@ -42,19 +42,8 @@ def audit_disk_full(world):
 @fault("serve", needs=can_fill)
 def audit_disk_full_at_start(world):
     """A server that cannot keep its log does not start, and says so; the next one goes on with it."""
-    filler = world.audit.directory / "filler"
     yield
-    world.door.kill()
-    fill(filler)
-    try:
-        world.door.start()
-    except RuntimeError as told:
-        if "audit.file" not in str(told):
-            raise Violation(f"the server did not start, and not for want of an audit log: {told}") from None
-    finally:
-        filler.unlink()
-    world.door.kill()
-    world.door.start()
+    start_without_room(world, world.audit.directory / "filler", "audit.file")
     yield
 
 

@@ -475,20 +475,23 @@ def fill(path):
 @fault("serve", needs=can_fill)
 def disk_full_at_start(world):
     """A server that cannot write either starts or says why not; the next one goes on with everything."""
-    filler = world.directory / "filler"
     yield
+    start_without_room(world, world.directory / "filler", "No space left")
+    yield
+
+
+def start_without_room(world, filler, why):
     world.door.kill()
     fill(filler)
     try:
         world.door.start()
     except RuntimeError as told:
-        if "No space left" not in str(told):
-            raise Violation(f"the server did not start, and not for want of space: {told}") from None
+        if why not in str(told):
+            raise Violation(f"the server did not start, and said nothing of {why}: {told}") from None
     finally:
         filler.unlink(missing_ok=True)
     world.door.kill()
     world.door.start()
-    yield
 
 
 # Clients.
