@@ -503,6 +503,46 @@ class Errors(Base):
         time.sleep(1.3)
         self.assertEqual(self.good("1").displays, [(False, [("text/html", b"idle")]), (True, [("text/plain", b"1")])])
 
+    def test_plain_cells_are_no_different(self):
+        """A cell that declares nothing is run without the inspector; one that so much as mentions `let` is not. (What a tick throws
+        comes after the value of the one, and before that of the other.)"""
+        cells = [
+            "1+1", "x = 5; x", "x", "this === globalThis", "x = y = 4; [x, y]", "{a: 1}.a", "", "// c", ";", "1;;", "#!/bin/x\n8", "<!-- h\n9",
+            "throw new Error('e')", "throw 3", "throw null", "throw undefined", "nope", "\n\n  nope()", "null.x", "a = b = nope",
+            "(() => { throw new TypeError('t') })()", "Error('not thrown')", "new Error().stack.split('\\n').length", "JSON.parse('{')",
+            "throw Object.assign(new Error('coded'), {code: 'ERR_SCRIPT_EXECUTION_INTERRUPTED'})", "({ get a() { throw new Error('g') } }).a",
+            "a b", "1 +", "return 1", "yield 1", "new.target", "super.x", "delete x", "enum x", "'\\u{110000}'", "with ({w: 1}) w", "debugger", "interface = 2",
+            "'use strict'; undeclared = 1", "l\\u0065t", "eval('1+2')", "eval('nope +')", "(0,eval)('v'+'ar q1 = 1'); q1", "eval('v'+'ar q2 = 1'); q2",
+            "for (i = 0; i < 3; i++) i", "while (false) 1", "do { 5 } while (false)", "if (true) 7", "switch (1) { case 1: 'one' }", "try { throw 1 } catch (e) { e }",
+            "Promise.resolve(4)", "Promise.reject(new Error('r'))", "Promise.reject(new Error('r')); 5", "({then(r) { r(5) }})", "(async () => 1)()",
+            "(async () => { throw new Error('as') })()", "new Promise(r => setTimeout(r, 20, 'later'))", "Promise.resolve().then(() => { throw new Error('chain') }); 6",
+            "setTimeout(() => console.log('t'), 10); 1", "setTimeout(() => { throw new Error('late') }, 10); 1", "setInterval(() => 1, 1e6)",
+            "process.nextTick(() => console.log('tick')); 2", "queueMicrotask(() => console.log('micro')); 3",
+            "process.exit(3)", "process.exit()", "process.exitCode = 4; 1", "process.emit('uncaughtException', new Error('fake')); 1",
+            "console.log('a'); console.error('b'); 'c'", "process.stdout.write('raw\\n')", "display('x'); 1", "display.html('<b>')", "_", "_error",
+            "require('os').EOL", "module.exports", "__filename", "x => x", "`t${1}`", "/re/g", "Buffer.from('a')", "1n << 70n",
+            "vm.Script = null; 1", "Object.prototype.filename = 'x'; 1", "nope",
+        ]
+        other = self.kernel()
+        for code in cells:
+            seen = [(r.done, r.displays, r.out, r.err) for r in (self.k.run(code), other.run(code + "\n// let"))]
+            with self.subTest(code):
+                self.assertEqual(*seen)
+
+    def test_plain_cells_go_past_the_inspector(self):
+        self.good("posts = []; proto = require('inspector').Session.prototype; post = proto.post;"
+                  "proto.post = function(...args) { posts.push(args[0]); return Reflect.apply(post, this, args) }; 0")
+        self.k.start("await new Promise(r => { globalThis.r = r })")   # a run that is left unfinished takes its session with it
+        time.sleep(0.1)
+        self.k.interrupt()
+        self.assertEqual(self.k.finish(5).name, "Interrupted")
+        self.good("posts.length = 0")
+        self.shows("1+1", "2")
+        self.fails("nope", "ReferenceError")
+        self.shows("posts", "[]")
+        self.good("let declared = 1")
+        self.shows("posts[0]", "'Runtime.evaluate'")
+
     def test_exit(self):
         self.good("let kept = 1")
         r = self.k.run("console.log('before'); process.exit(); console.log('after')")

@@ -35,7 +35,7 @@ const fs = require('fs'), vm = require('vm'), util = require('util'), path = req
 const { writeSync, fstatSync, openSync, closeSync } = fs, { stringify, parse } = JSON, { apply, ownKeys } = Reflect;
 const { inspect, types: { isNativeError, isPromise } } = util, { defineProperty, getOwnPropertyDescriptor } = Object;
 const { setTimeout, clearTimeout, Error, String, Promise } = globalThis, { then } = Promise.prototype, { now } = Date;
-const requireOwn = require, { pid, env, execPath, _kill: rawKill, nextTick } = process, reallyExit = process.reallyExit.bind(process);
+const requireOwn = require, { Script } = vm, { pid, env, execPath, _kill: rawKill, nextTick } = process, reallyExit = process.reallyExit.bind(process);
 const activeResources = process.getActiveResourcesInfo.bind(process);
 const bytesOf = Buffer.from.bind(Buffer), alloc = Buffer.allocUnsafe.bind(Buffer);
 function concat(list) {                          // Buffer.concat goes through public methods
@@ -66,8 +66,8 @@ const { async_hook_fields: hookFields, async_id_fields: idFields, constants: awc
 let inGate = false, gateEntry = null, exiting = false;
 let signals = 0;         // SIGINTs seen whose frame has not come yet
 defineProperty(globalThis, '__belljar_gate__', { value: () => { const f = gateEntry; gateEntry = null; return f(); } });
-const gateScript = new vm.Script('__belljar_gate__()', { filename: __filename });
-const runScript = ContextifyScript.prototype.runInContext, GATE_ARGS = [null, -1, false, true, false];
+const gateScript = new Script('__belljar_gate__()', { filename: __filename });
+const runScript = ContextifyScript.prototype.runInContext, GATE_ARGS = [null, -1, false, true, false], PLAIN_ARGS = [null, -1, false, false, false];
 
 function gate(f) {
   if (inGate) return f();
@@ -103,7 +103,8 @@ function installGates() {
   startSigintWatchdog();
 
   const tick = process._tickCallback;
-  setTickCallback(() => { try { gate(tick); } finally { if (!inGate) afterTick(); } });
+  // After an exception Node tells of it first, and then calls again.
+  setTickCallback(() => { gate(tick); if (!inGate) afterTick(); });
   tickInfo[0] = 1;
   const { processImmediate, processTimers } = timers.getTimerCallbacks(tick);
   timerBinding.setupTimers(() => { gate(processImmediate); }, (t) => {
@@ -444,6 +445,7 @@ function exit(code) {
 const IMPORT = 'ìmport';                         // six characters, like the keyword, so that columns stay right
 const AWAITED = 'ìwaited';                       // see connect()
 const SILENT = /^(?:Variable|Class|Import|Export\w*)Declaration$|^(?:For|While|DoWhile)\w*Statement$/;
+const DECLARES = /\b(?:import|export|await|using|var|const|let|class|function)\b|^\s*\{/;
 const NEEDS_REWRITE = /\b(?:import|export|await|var|const|function)\b|^\s*\{/;
 
 function parseCell(code) {
@@ -624,32 +626,50 @@ function startRun(id, source, trace, changes) {
     failed: null,        // {name, message} of the first error printed
     stopped: false,      // interrupted or exited
     exit: null,          // code given to process.exit
-    pending: true,       // the inspector has not answered yet
+    pending: undefined,  // whether the inspector has still to answer, if it was asked
   };
   installHandlers();
   gate(() => {
-    let cell = { code: source };
-    try { if (NEEDS_REWRITE.test(source)) cell = rewrite(source); } catch {}
     for (const parts of held.splice(0)) sendParts(false, parts);
-    const name = `\n//# sourceURL=cell-${id}.js`;
-    me.silent = cell.silent;
-    const before = cell.before === undefined ? '' : declareVars(cell.vars) + cell.before;
-    if (before) evaluate(cell.strict + before + name);
-    let compiling = true;                        // V8 reports syntax errors at once, all else through a promise
-    evaluate(cell.code + name, (e, r) => {
-      me.pending = false;
-      if (run !== me || me.outcome !== null) return;
-      if (e) { me.outcome = { error: true, value: e }; return; }   // e.g. the awaited promise was garbage collected
-      const value = realValue(r.exceptionDetails ? r.exceptionDetails.exception : r.result);
-      if (r.exceptionDetails) {
-        const where = compiling ? syntaxPlace(value, r.exceptionDetails, cell.code, id) : null;
-        me.outcome = { error: true, value, where };
-      } else if (isPromise(value)) {
-        apply(then, value, [(v) => { me.outcome ??= { value: v }; }, (v) => { me.outcome ??= { error: true, value: v }; }]);
-      } else me.outcome = { value };
-    });
-    compiling = false;
+    if (DECLARES.test(source) || !runPlain(me)) runCell(me);
   });
+}
+
+// Nothing is declared, imported or awaited: an ordinary script does the same without V8's inspector. Returns false if it
+// is no such thing; then the inspector says what it is.
+function runPlain(me) {
+  let script;
+  try { script = new Script(me.source, { __proto__: null, filename: `cell-${me.id}.js` }); } catch { return false; }
+  try { settle(me, apply(runScript, script, PLAIN_ARGS)); } catch (e) { me.outcome ??= { error: true, value: e }; }
+  return true;
+}
+
+function runCell(me) {
+  const { source, id } = me;
+  let cell = { code: source };
+  me.pending = true;
+  try { if (NEEDS_REWRITE.test(source)) cell = rewrite(source); } catch {}
+  const name = `\n//# sourceURL=cell-${id}.js`;
+  me.silent = cell.silent;
+  const before = cell.before === undefined ? '' : declareVars(cell.vars) + cell.before;
+  if (before) evaluate(cell.strict + before + name);
+  let compiling = true;                          // V8 reports syntax errors at once, all else through a promise
+  evaluate(cell.code + name, (e, r) => {
+    me.pending = false;
+    if (run !== me || me.outcome !== null) return;
+    if (e) { me.outcome = { error: true, value: e }; return; }     // e.g. the awaited promise was garbage collected
+    const value = realValue(r.exceptionDetails ? r.exceptionDetails.exception : r.result);
+    if (r.exceptionDetails) {
+      const where = compiling ? syntaxPlace(value, r.exceptionDetails, cell.code, id) : null;
+      me.outcome = { error: true, value, where };
+    } else settle(me, value);
+  });
+  compiling = false;
+}
+
+function settle(me, value) {
+  if (!isPromise(value)) me.outcome ??= { value };
+  else apply(then, value, [(v) => { me.outcome ??= { value: v }; }, (v) => { me.outcome ??= { error: true, value: v }; }]);
 }
 
 function syntaxPlace(e, details, code, id) {
@@ -733,7 +753,7 @@ function finish(me) {
 // What the run left behind, while whoever asked for it reads the answer.
 function putRight(me) {
   awaited = undefined;
-  if (me.pending) connect(); else post('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
+  if (me.pending) connect(); else if (me.pending === false) post('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
   process.exitCode = undefined;
   if (!restoreFds()) reallyExit(71);             // output is lost for good: a new kernel is better
 }
