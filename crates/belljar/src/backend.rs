@@ -5,7 +5,7 @@ use std::{os::unix::fs::MetadataExt, sync::Arc};
 use belljar_backends::{
     Opener, Router,
     docker::{self, DockerBackend, DockerOptions},
-    local::{LocalBackend, LocalOptions},
+    local::{Interpreters, LocalBackend, LocalOptions},
     templates::Sources,
 };
 use belljar_sandbox::{Backend, Kind, TemplateInfo, VolumeStore};
@@ -24,31 +24,36 @@ pub(crate) fn sources(config: &Config) -> Sources {
 /// Returns at once: the backend gets ready in the background, and its state says how far it is or why it
 /// cannot. So a server lists its tools at once, even on a machine where they cannot be used.
 pub(crate) fn open(config: &Config) -> Arc<dyn Backend> {
-    route(config, options(config, true))
+    route(config, options(config, Interpreters::Ready))
+}
+
+/// The same, for a single program.
+pub(crate) fn open_for_one(config: &Config) -> Arc<dyn Backend> {
+    route(config, options(config, Interpreters::Bare))
 }
 
 /// The same, with a place for what callers work on.
 pub(crate) fn open_with_projects(config: &Config) -> Arc<dyn Backend> {
-    let mut options = options(config, true);
+    let mut options = options(config, Interpreters::Ready);
     options.volumes.push(belljar_sandbox::PROJECT.to_owned());
     route(config, options)
 }
 
 /// The same, for a server whose sandboxes outlive it: those of the one before are taken over.
 pub(crate) fn open_lasting(config: &Config) -> Arc<dyn Backend> {
-    route(config, LocalOptions { keep: Some(config.serve.keep), ..options(config, true) })
+    route(config, LocalOptions { keep: Some(config.serve.keep), ..options(config, Interpreters::Ready) })
 }
 
 /// The same with other volumes than the settings'.
 pub(crate) fn open_with(config: &Config, volumes: &VolumeStore) -> Arc<dyn Backend> {
-    route(config, LocalOptions { volumes: volumes.names(), ..options(config, true) })
+    route(config, LocalOptions { volumes: volumes.names(), ..options(config, Interpreters::Ready) })
 }
 
 /// Sandboxes for looking at the glass itself: of the local backend without interpreters.
 pub(crate) fn open_without_templates(config: &Config) -> Arc<dyn Backend> {
     match config.backend {
-        Kind::Local => LocalBackend::start(options(config, false)),
-        Kind::Docker => DockerBackend::start(docker_options(config, &options(config, false))),
+        Kind::Local => LocalBackend::start(options(config, Interpreters::None)),
+        Kind::Docker => DockerBackend::start(docker_options(config, &options(config, Interpreters::None))),
     }
 }
 
@@ -82,7 +87,7 @@ fn docker_options(config: &Config, local: &LocalOptions) -> DockerOptions {
     }
 }
 
-fn options(config: &Config, interpreters: bool) -> LocalOptions {
+fn options(config: &Config, interpreters: Interpreters) -> LocalOptions {
     LocalOptions {
         sources: sources(config),
         interpreters,

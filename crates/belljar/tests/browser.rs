@@ -23,7 +23,7 @@ use std::{
 };
 
 use belljar_backends::{
-    local::{LocalBackend, LocalOptions},
+    local::{Interpreters, LocalBackend, LocalOptions},
     templates::{Browser, Sources},
 };
 use belljar_sandbox::{Backend, Limits, Machine, State};
@@ -103,7 +103,7 @@ impl Place<'_> {
         runtime.block_on(async {
             let backend = LocalBackend::start(LocalOptions {
                 sources,
-                interpreters: false,
+                interpreters: Interpreters::None,
                 program: std::env::current_exe().unwrap(),
                 limits: Limits::default(),
                 require_cgroups: false,

@@ -15,7 +15,7 @@ use std::{
 
 use belljar_backends::{
     GUEST,
-    local::{LocalBackend, LocalOptions},
+    local::{Interpreters, LocalBackend, LocalOptions},
     templates::Sources,
 };
 use belljar_jail::protocol::Layer;
@@ -34,7 +34,7 @@ fn home() -> PathBuf {
         .unwrap_or_else(|| data().unwrap_or_else(user).join("belljar"))
 }
 
-async fn backend(interpreters: bool, omit: &[Layer]) -> Arc<LocalBackend> {
+async fn backend(interpreters: Interpreters, omit: &[Layer]) -> Arc<LocalBackend> {
     let backend = LocalBackend::start(LocalOptions {
         sources: Sources { home: home(), ..Sources::default() },
         interpreters,
@@ -55,7 +55,7 @@ async fn backend(interpreters: bool, omit: &[Layer]) -> Arc<LocalBackend> {
 }
 
 async fn probe(omit: &[Layer]) -> BTreeMap<String, Probed> {
-    let backend = backend(false, omit).await;
+    let backend = backend(Interpreters::None, omit).await;
     let probed = selftest(&*backend).await.unwrap();
     backend.shutdown(Duration::from_secs(5)).await;
     probed.into_iter().map(|p| (p.layer.clone(), p)).collect()
@@ -176,8 +176,10 @@ print(json.dumps({
 
 #[tokio::test]
 async fn interpreters_from_the_zygote_are_held_to_the_same() {
-    let service =
-        SandboxService::new(backend(true, &[]).await, Settings { pool_size: 0, ..Settings::default() });
+    let service = SandboxService::new(
+        backend(Interpreters::Ready, &[]).await,
+        Settings { pool_size: 0, ..Settings::default() },
+    );
     let caller = Caller::new("test");
     let new = NewContext {
         name: "probe".into(),

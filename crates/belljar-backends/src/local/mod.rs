@@ -33,11 +33,21 @@ use machine::LocalMachine;
 /// Ending a sandbox takes milliseconds.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
+/// What a sandbox has to run code with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interpreters {
+    /// It can run programs but no code.
+    None,
+    /// They import a library when a program does. Where one program is all there will be, it starts sooner.
+    Bare,
+    /// They have imported the usual libraries before anybody asks.
+    Ready,
+}
+
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     pub sources: Sources,
-    /// Without them a sandbox can run programs but no code.
-    pub interpreters: bool,
+    pub interpreters: Interpreters,
     /// The program that has the hidden command `__jail`: normally this one.
     pub program: PathBuf,
     /// Of interpreters that the zygote forks, where only per-process limits are to be had.
@@ -127,10 +137,9 @@ impl LocalBackend {
             tracing::debug!("{text}");
             self.state.send_replace(State::Preparing(text));
         };
-        let templates = if self.options.interpreters {
-            templates::prepare(&self.options.sources, &progress)
-        } else {
-            Templates::without_interpreters(&self.options.sources)
+        let templates = match self.options.interpreters {
+            Interpreters::None => Templates::without_interpreters(&self.options.sources),
+            Interpreters::Bare | Interpreters::Ready => templates::prepare(&self.options.sources, &progress),
         };
         for error in templates.problems() {
             tracing::warn!("{error}{}", error.hint.as_ref().map(|h| format!(" ({h})")).unwrap_or_default());
@@ -225,6 +234,9 @@ impl LocalBackend {
             Some(image) => image.layout(templates),
             None => layout::layout(templates),
         };
+        if let (Interpreters::Bare, Ok(zygote)) = (self.options.interpreters, &mut layout.zygote) {
+            zygote.preload.clear();
+        }
         let volumes = self.options.volumes.iter().map(|name| format!("/volumes/{name}"));
         layout.root.directories.extend(volumes);
         layout.root.directories.push("/volumes".into());

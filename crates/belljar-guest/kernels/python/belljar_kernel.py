@@ -670,16 +670,19 @@ class Kernel:
                     self.finish({"name": "KeyboardInterrupt", "message": ""})
 
 
-def prepare():
-    """All that can be done before the fork. Call once, in the zygote."""
+def prepare(bare=False):
+    """All that can be done before the fork. Call once, in the zygote. `bare`: without libraries that a program may never ask for."""
     global _kernel
     _kernel = kernel = Kernel()
-    try:
-        import matplotlib.pyplot
-    except ImportError:
-        os.environ.setdefault("MPLBACKEND", INLINE)  # should it be installed later
+    if bare:
+        os.environ["MPLBACKEND"] = INLINE
     else:
-        kernel.adopt_matplotlib()
+        try:
+            import matplotlib.pyplot
+        except ImportError:
+            os.environ.setdefault("MPLBACKEND", INLINE)  # should it be installed later
+        else:
+            kernel.adopt_matplotlib()
     kernel.warm()
     os.register_at_fork(before=kernel.output.flush, after_in_child=kernel.after_fork)
 

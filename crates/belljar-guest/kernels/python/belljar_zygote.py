@@ -434,10 +434,9 @@ class Zygote:
         version = "%d.%d.%d" % sys.version_info[:3]
         self.send({"t": "ready", "seconds": round(time.monotonic() - _started, 3), "version": version})
 
-    @staticmethod
-    def copy_font_cache():
+    def copy_font_cache(self):
         """Matplotlib wants its cache in a directory it can write to, and takes a second to rebuild it."""
-        source, target = os.environ.pop("BELLJAR_FONT_CACHE", None), os.environ.get("MPLCONFIGDIR")
+        source, target = self.fonts, os.environ.get("MPLCONFIGDIR")
         if source and target:
             os.makedirs(target, exist_ok=True)
             for name in os.listdir(source):
@@ -445,7 +444,10 @@ class Zygote:
                     new.write(old.read())
 
     def preload(self, modules):
-        self.copy_font_cache()
+        self.fonts = os.environ.pop("BELLJAR_FONT_CACHE", None)
+        self.bare = not modules
+        if not self.bare:
+            self.copy_font_cache()
         self.arenas = gather_arenas() if modules else []
         set_here = [name for name in THREAD_LIMITS if name not in os.environ]
         os.environ.update(dict.fromkeys(set_here, "1"))
@@ -459,7 +461,7 @@ class Zygote:
                     raise RuntimeError(f"cannot preload {name}: {type(error).__name__}: {error}") from error
             # To look for garbage here would take a tenth of the start, and find a hundredth of the memory.
             gc.freeze()
-            kernel.prepare()
+            kernel.prepare(self.bare)
         finally:
             for name in set_here:  # programs that users start decide for themselves
                 os.environ.pop(name, None)
@@ -558,6 +560,8 @@ class Zygote:
             time.tzset()
         self.dice.roll()
         self.entry.restrict()
+        if self.bare:  # it may import matplotlib yet
+            self.copy_font_cache()
         os.chdir(message.get("cwd") or "/")  # only now: an import must not find a user's file before
         gc.enable()
 

@@ -78,7 +78,7 @@ async fn execute(
     shown: bool,
     as_json: bool,
 ) -> anyhow::Result<ExitCode> {
-    let service = SandboxService::new(backend::open(config), config.service.clone());
+    let service = SandboxService::new(backend::open_for_one(config), config.service.clone());
     let caller = Caller::new(CALLER);
     let outcome = execute_in(&service, &caller, code, language, !as_json).await;
     service.shutdown().await;
