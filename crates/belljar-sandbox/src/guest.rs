@@ -3,10 +3,11 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    time::Duration,
+    thread::available_parallelism,
+    time::{Duration, Instant},
 };
 
 use belljar_proto::{
@@ -27,6 +28,15 @@ const MAX_TRACE: usize = 64;
 /// A few messages may come for callers who gave up; a guest that keeps talking to nobody is cut off.
 const MAX_UNKNOWN: u32 = 10_000;
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
+/// An answer that takes no longer is waited for without going to sleep; most cells of a notebook are over by then.
+const SOON: Duration = Duration::from_micros(150);
+
+/// Calls of all guests that were sent and whose callers still wait. Nothing else is to be done while there is but one.
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+
+/// On a single processor nobody could answer meanwhile.
+static HAS_COMPANY: LazyLock<bool> =
+    LazyLock::new(|| available_parallelism().is_ok_and(|processors| processors.get() > 1));
 
 /// Why a guest did not answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,6 +60,9 @@ pub(crate) enum Incoming {
 struct Calls {
     open: HashMap<u64, mpsc::Sender<Incoming>>,
     closed: bool,
+    /// When the last one was sent, and whether the last answer came `SOON` after that.
+    sent: Option<Instant>,
+    quick: bool,
 }
 
 pub(crate) struct GuestClient {
@@ -70,6 +83,7 @@ pub(crate) struct Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         lock(&self.calls).open.remove(&self.id);
+        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -108,7 +122,7 @@ impl GuestClient {
             at_the_end.cancel();
         });
         let (sender, frames) = mpsc::channel(OUTBOX);
-        tokio::spawn(write(socket, frames));
+        tokio::spawn(write(socket, frames, Arc::clone(&calls)));
         Ok(Self { writer: sender, calls, closed, next: AtomicU64::new(1) })
     }
 
@@ -144,7 +158,9 @@ impl GuestClient {
                 return Err(GuestError::Gone);
             }
             calls.open.insert(id, sender);
+            calls.sent = Some(Instant::now());
         }
+        UNDER_WAY.fetch_add(1, Ordering::Relaxed);
         let pending = Pending { id, inbox, calls: Arc::clone(&self.calls) };
         self.writer.send(frame).await.map_err(|_| GuestError::Gone)?;
         Ok(pending)
@@ -170,10 +186,13 @@ impl GuestClient {
     }
 }
 
-async fn write(socket: Arc<Socket>, mut frames: mpsc::Receiver<Vec<u8>>) {
+async fn write(socket: Arc<Socket>, mut frames: mpsc::Receiver<Vec<u8>>, calls: Arc<Mutex<Calls>>) {
     while let Some(frame) = frames.recv().await {
         if socket.write_all(&frame).await.is_err() {
             break;
+        }
+        if UNDER_WAY.load(Ordering::Relaxed) == 1 && lock(&calls).quick && *HAS_COMPANY {
+            socket.stay_awake(SOON);
         }
     }
     // The guest hangs up then, which ends `listen`.
@@ -198,7 +217,11 @@ async fn listen(socket: Arc<Socket>, mut decoder: Decoder, calls: Arc<Mutex<Call
                 }
             }
             FromGuest::Reply { id, reply } => {
-                let sender = lock(&calls).open.remove(&id);
+                let sender = {
+                    let mut calls = lock(&calls);
+                    calls.quick = calls.sent.take().is_some_and(|sent| sent.elapsed() < SOON);
+                    calls.open.remove(&id)
+                };
                 if let Some(sender) = sender {
                     let _ = sender.send(Incoming::Reply(reply, body)).await;
                 }

@@ -8,6 +8,8 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     sync::OnceLock,
+    thread::yield_now,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -66,6 +68,19 @@ impl Socket {
             bytes = &bytes[count..];
         }
         Ok(())
+    }
+
+    /// Looks for input without going to sleep, and keeps the thread for it. To be woken takes longer than many an answer.
+    pub fn stay_awake(&self, limit: Duration) {
+        let began = Instant::now();
+        let nothing = || {
+            let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+            matches!(recv(self.input.get_ref(), &mut [0; 1][..], look), Err(Errno::AGAIN | Errno::INTR))
+        };
+        while nothing() && began.elapsed() < limit {
+            // Whoever is to answer may have been put on this processor.
+            yield_now();
+        }
     }
 
     /// The other side reads to the end of what was written.
@@ -134,6 +149,26 @@ mod tests {
             assert_eq!(here.read(&mut heard).await.unwrap(), 10);
             drop(here);
             assert!(there.write_all(b"gone").await.is_err());
+        });
+    }
+
+    #[test]
+    fn whoever_stays_awake_sees_what_comes_and_leaves_it_there() {
+        on_a_runtime(async {
+            let (here, there) = pair();
+            here.stay_awake(Duration::from_millis(1));
+            let answering = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(20));
+                send(there.input.get_ref(), b"here", SendFlags::empty()).unwrap();
+                there
+            });
+            here.stay_awake(Duration::from_secs(3600));
+            let there = answering.join().unwrap();
+            let mut heard = Vec::with_capacity(16);
+            assert_eq!(here.read(&mut heard).await.unwrap(), 4);
+            drop(there);
+            here.stay_awake(Duration::from_secs(3600));
+            assert_eq!(here.read(&mut heard).await.unwrap(), 0);
         });
     }
 
