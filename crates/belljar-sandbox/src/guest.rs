@@ -29,7 +29,7 @@ const MAX_TRACE: usize = 64;
 const MAX_UNKNOWN: u32 = 10_000;
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
 /// An answer that takes no longer is waited for without going to sleep; most cells of a notebook are over by then.
-const SOON: Duration = Duration::from_micros(150);
+const SOON: Duration = Duration::from_micros(250);
 
 /// Calls of all guests that were sent and whose callers still wait. Nothing else is to be done while there is but one.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
