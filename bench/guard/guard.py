@@ -99,6 +99,8 @@ def per_call(counted, call):
 
 
 SERVER = [BELLJAR, "mcp", "--toolsets", "contexts"]
+# There it sleeps while it waits for an answer. With more it looks again and again, as often as it can until there is one.
+ONE_PROCESSOR = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))]
 PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
 
 
@@ -134,7 +136,7 @@ class Client:
 def server():
     """From a line on standard input to the line of the answer, sandbox and all; only the server is counted."""
     env = {**server_environment(), "LD_PRELOAD": str(callgrind.shim()), "GUARD_PROGRAM": BELLJAR}
-    with Counted(SERVER, env, **PIPES) as counted:
+    with Counted(SERVER, env, ONE_PROCESSOR, **PIPES) as counted:
         client = Client(counted.process, counted.log)
         call, request = client.call, client.request
         context = call("create_context", name="guard")["context_id"]
@@ -171,7 +173,7 @@ def served():
     env = {**server_environment(), "BELLJAR_HOME": str(home), "LD_PRELOAD": str(callgrind.shim()), "GUARD_PROGRAM": BELLJAR}
     command = [BELLJAR, "serve", "--port", "0", "--http-rate", "0"]
     try:
-        with Counted(command, env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log.open("wb")) as counted:
+        with Counted(command, env, ONE_PROCESSOR, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log.open("wb")) as counted:
             connection = http.client.HTTPConnection(driver.address(log, PATIENCE), timeout=PATIENCE)
 
             def call(tool, **arguments):
