@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 import unittest
 import urllib.error
 import urllib.request
@@ -30,6 +31,17 @@ class Commands(unittest.TestCase):
         ran = subprocess.run([BELLJAR, "run", "-c", "print('hello'); raise SystemExit(3)"], capture_output=True, text=True,
                              env=environment())
         self.assertEqual((ran.stdout, ran.returncode), ("hello\n", 3), ran.stderr)
+
+    def test_run_imports_what_the_program_does_and_saves_its_figures(self):
+        code = ("import sys; print('numpy' in sys.modules, 'matplotlib' in sys.modules)\n"
+                "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show(); fig, ax = plt.subplots(); ax.plot([3])\nfig")
+        with tempfile.TemporaryDirectory() as directory:
+            ran = subprocess.run([BELLJAR, "run", "-c", code], capture_output=True, text=True, env=environment(), cwd=directory)
+            self.assertEqual((ran.stdout, ran.returncode), ("False False\n<Figure size 640x480 with 1 Axes>\n", 0), ran.stderr)
+            self.assertEqual(ran.stderr, "figure saved as figure-1.png\nfigure saved as figure-2.png\n")
+            for name in os.listdir(directory):
+                with open(os.path.join(directory, name), "rb") as figure:
+                    self.assertEqual(figure.read(4), b"\x89PNG")
 
     def test_serve_is_healthy_and_leaves_nothing(self):
         server = subprocess.Popen([BELLJAR, "serve", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
