@@ -95,7 +95,7 @@ def steps(figures: Figures):
     lines.append(("**all of it**", WHOLE, whole.median))
     rows = ["| step | measured as | time |", "|---|---|---:|"]
     rows += [f"| {title} | {how} | {took * 1e6:.1f} µs |" for title, how, took in lines]
-    rows += ["", "Here all processes are on one processor, so that nobody works beside another and the steps add up. On all processors:", "",
+    rows += ["", "Here all processes are on one processor, where the server sleeps while it waits, so that nobody works beside another and the steps add up. On all processors:", "",
              "| what | time | processor time |", "|---|---:|---:|"]
     for title, name in ((WHOLE, WHOLE), ("an empty tool behind two processes that pass on lines: as many changes of process and nothing else", "an empty tool behind two others")):
         one, bound = figures.get(usual, name), figures.get(alone, name)

@@ -1,6 +1,5 @@
 """Where the time of one call goes: the same way, a step further each time, then by a clock inside the interpreter."""
 
-import contextlib
 import json
 import time
 
@@ -72,6 +71,16 @@ def steps(bench: Bench):
     """As it is, and with all processes on one processor: nobody works at the same time as another then, so that steps add up."""
     makers = {"an empty tool": bench.empty_tool, "an empty tool behind two others": bench.relayed_tool}
     floors = {name: made for name, make in makers.items() if (made := bench.attempt(name, make))}
+    # Not in turns: who has been together on one processor stays there for a while afterwards. A server that starts there
+    # knows of no other, and sleeps while it waits.
+    with proc.one_processor(bench.driver.pid):
+        calls_and_insides(bench, floors, "steps on one processor", "inside, on one processor")
+    calls_and_insides(bench, floors, "steps of a call", "inside, as it is", pause=0.05, wakings=True)
+    for floor in floors.values():
+        floor.close()
+
+
+def calls_and_insides(bench, floors, outside, within, pause=0.0, wakings=False):
     figures = bench.figures
     with Belljar(bench.driver) as server:
         server.warm_up()
@@ -88,35 +97,21 @@ def steps(bench: Bench):
             request, expect = calls[what]
             return [ns / 1e9 for ns in server.calls([request], count=count, expect=expect)["ns"]]
 
-        def round_of_calls(number, how):
+        for what in calls:
+            call(what, 30)
+        for number in range(bench.n(30)):
+            time.sleep(pause)
             for name, floor in floors.items():
-                figures.add(how, name, floor.run(ONE, 100))
+                figures.add(outside, name, floor.run(ONE, 100))
             for what in rotated(list(calls), number):
                 before = proc.cpu(server.pid)
                 times = call(what)
-                figures.add(how, what, times, cpu=(proc.cpu(server.pid) - before) / 100)
-
-        def one_processor():
-            return proc.one_processor(bench.driver.pid, server.pid, *(pid for floor in floors.values() for pid in floor.pids()))
-
-        for what in calls:
-            call(what, 30)
-        # Not in turns: who has been together on one processor stays there for a while afterwards.
-        with one_processor():
-            for number in range(bench.n(30)):
-                round_of_calls(number, "steps on one processor")
-        for number in range(bench.n(30)):
-            time.sleep(0.05)
-            round_of_calls(number, "steps of a call")
-            interrupts = proc.woken_elsewhere()
-            call("run_code of 1+1")
+                figures.add(outside, what, times, cpu=(proc.cpu(server.pid) - before) / 100)
+            interrupts = proc.woken_elsewhere() if wakings else None
             if interrupts is not None:
+                call("run_code of 1+1")
                 figures.add("processors woken by a call", OURS, [(proc.woken_elsewhere() - interrupts) / 100], "")
         server.run(context, Cell(WATCH))
-        for how, place in {"inside, as it is": contextlib.nullcontext, "inside, on one processor": one_processor}.items():
-            with place():
-                for _ in range(bench.n(30)):
-                    for step, times in inside(server, context, 100).items():
-                        figures.add(how, step, times)
-    for floor in floors.values():
-        floor.close()
+        for _ in range(bench.n(30)):
+            for step, times in inside(server, context, 100).items():
+                figures.add(within, step, times)

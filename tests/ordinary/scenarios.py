@@ -36,7 +36,7 @@ class Commands(unittest.TestCase):
         code = ("import sys; print('numpy' in sys.modules, 'matplotlib' in sys.modules)\n"
                 "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show(); fig, ax = plt.subplots(); ax.plot([3])\nfig")
         with tempfile.TemporaryDirectory() as directory:
-            ran = subprocess.run([BELLJAR, "run", "-c", code], capture_output=True, text=True, env=environment(), cwd=directory)
+            ran = subprocess.run([BELLJAR, "run", "-c", code], capture_output=True, text=True, env=environment(LOG="error"), cwd=directory)
             self.assertEqual((ran.stdout, ran.returncode), ("False False\n<Figure size 640x480 with 1 Axes>\n", 0), ran.stderr)
             self.assertEqual(ran.stderr, "figure saved as figure-1.png\nfigure saved as figure-2.png\n")
             for name in os.listdir(directory):
