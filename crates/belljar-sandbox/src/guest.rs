@@ -30,6 +30,8 @@ const MAX_UNKNOWN: u32 = 10_000;
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
 /// An answer that takes no longer is waited for without going to sleep; most cells of a notebook are over by then.
 const SOON: Duration = Duration::from_micros(250);
+/// Whoever was left alone for a moment is slow once, since others had the processors' caches.
+const CREDIT: u8 = 2;
 
 /// Calls of all guests that were sent and whose callers still wait. Nothing else is to be done while there is but one.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
@@ -60,9 +62,10 @@ pub(crate) enum Incoming {
 struct Calls {
     open: HashMap<u64, mpsc::Sender<Incoming>>,
     closed: bool,
-    /// When the last one was sent, and whether the last answer came `SOON` after that.
+    /// When the last one was sent.
     sent: Option<Instant>,
-    quick: bool,
+    /// How many answers may come later than `SOON` until nobody stays awake for the next one.
+    credit: u8,
 }
 
 pub(crate) struct GuestClient {
@@ -191,7 +194,7 @@ async fn write(socket: Arc<Socket>, mut frames: mpsc::Receiver<Vec<u8>>, calls: 
         if socket.write_all(&frame).await.is_err() {
             break;
         }
-        if UNDER_WAY.load(Ordering::Relaxed) == 1 && lock(&calls).quick && *HAS_COMPANY {
+        if UNDER_WAY.load(Ordering::Relaxed) == 1 && lock(&calls).credit > 0 && *HAS_COMPANY {
             socket.stay_awake(SOON);
         }
     }
@@ -219,7 +222,8 @@ async fn listen(socket: Arc<Socket>, mut decoder: Decoder, calls: Arc<Mutex<Call
             FromGuest::Reply { id, reply } => {
                 let sender = {
                     let mut calls = lock(&calls);
-                    calls.quick = calls.sent.take().is_some_and(|sent| sent.elapsed() < SOON);
+                    let soon = calls.sent.take().is_some_and(|sent| sent.elapsed() < SOON);
+                    calls.credit = if soon { CREDIT } else { calls.credit.saturating_sub(1) };
                     calls.open.remove(&id)
                 };
                 if let Some(sender) = sender {

@@ -503,14 +503,20 @@ class Kernel:
             raise KeyboardInterrupt().with_traceback(value.__traceback__) from None
         raise value
 
+    def look_for_matplotlib(self):
+        """The program may have imported it after us."""
+        if self.gcf is None and "matplotlib.pyplot" in sys.modules:
+            self.adopt_matplotlib()
+
     def note_figure(self, obj):
+        if self.figure is None and type(obj).__module__ == "matplotlib.figure":
+            self.look_for_matplotlib()
         if self.figure is not None and isinstance(obj, self.figure):
             self.shown.add(id(obj))
 
     def show_figures(self):
         """Shows every open figure that the cell has not shown itself, then closes them, as notebooks do."""
-        if self.gcf is None and "matplotlib.pyplot" in sys.modules:
-            self.adopt_matplotlib()
+        self.look_for_matplotlib()
         if self.gcf is not None and self.gcf.figs:
             try:
                 for manager in self.gcf.get_all_fig_managers():
