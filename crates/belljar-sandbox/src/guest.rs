@@ -28,7 +28,7 @@ const MAX_TRACE: usize = 64;
 /// A few messages may come for callers who gave up; a guest that keeps talking to nobody is cut off.
 const MAX_UNKNOWN: u32 = 10_000;
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
-/// An answer that takes no longer is waited for without going to sleep; most cells of a notebook are over by then.
+/// An answer that takes no longer is waited for without going to sleep.
 const SOON: Duration = Duration::from_micros(250);
 /// Whoever was left alone for a moment is slow once, since others had the processors' caches.
 const CREDIT: u8 = 2;
